@@ -1,0 +1,67 @@
+package leases
+
+import (
+	"context"
+	"fmt"
+	"time"
+)
+
+// Claim is one attempt to acquire a name.
+type Claim struct {
+	Name  string        // 1 to 512 bytes
+	Slots int           // 0: an exclusive lease; 1 to 100,000: a semaphore
+	Owner string        // 1 to 256 bytes
+	TTL   time.Duration // 1 ms to 10 years, rounded up to a millisecond
+}
+
+// Grant is the answer to a Claim.
+type Grant struct {
+	// Held is true only when the store has confirmed the hold.
+	Held bool
+	// Fence is the hold's fence; 0 when not held.
+	Fence int64
+	// RetryAfter is how long the holder that expires first still has; 0 when
+	// held, or when unknown.
+	RetryAfter time.Duration
+}
+
+// Hold names one granted acquisition.
+type Hold struct {
+	Name  string
+	Slots int // as in the Claim
+	Owner string
+	Fence int64 // 0: whichever fence this owner has
+}
+
+// Backend keeps leases and semaphores in a store. It keeps the rules R1–R6
+// and R11–R13 of this package's comment, by one clock, the store's; it knows
+// nothing of waiting. Package leasetest proves one.
+//
+// Its methods are safe for concurrent use. Each returns soon after ctx ends,
+// and in bounded time when ctx never does. An error says that the outcome is
+// unknown, unless it matches ErrInvalid or ErrKind: then nothing was changed.
+type Backend interface {
+	// Acquire makes one attempt and never waits for the holder. An owner that
+	// holds the name already gets a new, larger fence and a whole TTL (R4). A
+	// name in use as the other kind is ErrKind. A busy name is a Grant with
+	// Held false, not an error.
+	Acquire(ctx context.Context, c Claim) (Grant, error)
+
+	// Refresh makes the hold last ttl from now, or reports false when the
+	// store has no live hold of this name, kind, owner and fence.
+	Refresh(ctx context.Context, h Hold, ttl time.Duration) (bool, error)
+
+	// Release ends the hold, or reports false when the store has no live hold
+	// of this name, kind, owner and fence.
+	Release(ctx context.Context, h Hold) (bool, error)
+}
+
+// KindError is what a backend returns when c's name is in use as the other
+// kind. It matches ErrKind.
+func (c Claim) KindError() error {
+	held, asked := "semaphore", "lease"
+	if c.Slots > 0 {
+		held, asked = asked, held
+	}
+	return &failure{fmt.Sprintf("leases: wrong kind: %q is in use as a %s and can't be a %s before that ends", c.Name, held, asked), ErrKind}
+}
