@@ -1,0 +1,25 @@
+-- Grants the lease unless the name has a live hold of another owner or of the
+-- other kind (R1, R4, R12). One statement: it has the write lock before it
+-- reads, and SQLite reads its clock once for each step, so after the wait for
+-- that lock. No row: refused, and nothing is written.
+-- ?1 name, ?2 owner, ?3 ttl in microseconds
+WITH
+    clock (now) AS (
+        SELECT CAST(round(unixepoch('now', 'subsec') * 1000) AS INTEGER) * 1000
+    )
+INSERT INTO sm_lease (name, slot, holder, fence, expires_at)
+SELECT
+    ?1,
+    0,
+    ?2,
+    max(now, (SELECT coalesce(max(fence), 0) + 1 FROM sm_lease WHERE name = ?1)),
+    now + ?3
+FROM clock
+WHERE NOT EXISTS (
+    SELECT 1
+    FROM sm_lease
+    WHERE name = ?1 AND slot >= 0 AND expires_at >= now AND NOT (slot = 0 AND holder = ?2)
+)
+ON CONFLICT (name, slot) DO UPDATE
+SET holder = excluded.holder, fence = excluded.fence, expires_at = excluded.expires_at
+RETURNING fence

@@ -1,0 +1,16 @@
+-- Changes nothing, but takes the write lock like any UPDATE, also when no row
+-- matches, and only then reads the clock. Until the transaction ends nobody
+-- can acquire, refresh or release.
+-- ?1 name, ?2 owner, ?3 fence
+WITH
+    clock (now) AS (
+        SELECT CAST(round(unixepoch('now', 'subsec') * 1000) AS INTEGER) * 1000
+    )
+UPDATE sm_lease
+SET expires_at = expires_at
+WHERE
+    name = ?1
+    AND slot >= 0
+    AND holder = ?2
+    AND fence = ?3
+    AND expires_at >= (SELECT now FROM clock)

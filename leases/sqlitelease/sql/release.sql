@@ -1,0 +1,16 @@
+-- Ends a hold that is live once the write lock is taken (R2, R3). The row
+-- stays, for its fence; expiry 0 holds whatever becomes of the clock.
+-- ?1 name, ?2 owner, ?3 fence (0 = any), ?4 slots (0 = lease)
+WITH
+    clock (now) AS (
+        SELECT CAST(round(unixepoch('now', 'subsec') * 1000) AS INTEGER) * 1000
+    )
+UPDATE sm_lease
+SET expires_at = 0
+WHERE
+    name = ?1
+    AND slot >= 0
+    AND (slot > 0) = (?4 > 0)
+    AND holder = ?2
+    AND ?3 IN (0, fence)
+    AND expires_at >= (SELECT now FROM clock)
