@@ -121,12 +121,12 @@ func (b *Backend) state(ctx context.Context, c leases.Claim) (s state, err error
 
 // grant returns 0 when refused.
 func (b *Backend) grant(ctx context.Context, c leases.Claim) (fence int64, err error) {
-	query, args := acquireLeaseSQL, []any{c.Name, c.Owner, c.TTL.Microseconds()}
-	if c.Slots > 0 {
-		query, args = acquireSemaphoreSQL, append(args, c.Slots)
-	}
 	err = b.do(ctx, b.writing, func(conn *sql.Conn) error {
 		fence = 0
+		query, args := acquireLeaseSQL, []any{c.Name, c.Owner, c.TTL.Microseconds(), time.Now().UnixMicro()}
+		if c.Slots > 0 {
+			query, args = acquireSemaphoreSQL, append(args, c.Slots)
+		}
 		rows, err := conn.QueryContext(ctx, query, args...)
 		if err != nil {
 			return err

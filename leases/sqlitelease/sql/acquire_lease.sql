@@ -2,7 +2,9 @@
 -- other kind (R1, R4, R12). One statement: it has the write lock before it
 -- reads, and SQLite reads its clock once for each step, so after the wait for
 -- that lock. No row: refused, and nothing is written.
--- ?1 name, ?2 owner, ?3 ttl in microseconds
+-- ?1 name, ?2 owner, ?3 ttl in microseconds, ?4 this process's clock in
+-- microseconds, which only adds the digits that SQLite's clock lacks: without
+-- them a fence would repeat when its row is deleted within the millisecond.
 WITH
     clock (now) AS (
         SELECT CAST(round(unixepoch('now', 'subsec') * 1000) AS INTEGER) * 1000
@@ -12,7 +14,11 @@ SELECT
     ?1,
     0,
     ?2,
-    max(now, (SELECT coalesce(max(fence), 0) + 1 FROM sm_lease WHERE name = ?1)),
+    max(
+        (SELECT coalesce(max(fence), 0) + 1 FROM sm_lease WHERE name = ?1),
+        now,
+        min(?4, now + 999)
+    ),
     now + ?3
 FROM clock
 WHERE NOT EXISTS (

@@ -1,10 +1,11 @@
--- Grants a slot if the owner has one, or if fewer than ?4 are live (R4, R13),
+-- Grants a slot if the owner has one, or if fewer than ?5 are live (R4, R13),
 -- unless the name is live as a lease (R12). A new hold takes the lowest slot
 -- that is not live, so the rows of a name are as many as were ever live at
 -- once. Slot -1 keeps the fence of the latest grant. As in acquire_lease.sql,
 -- the write lock comes first and the clock after it. No row: refused, and
 -- nothing is written.
--- ?1 name, ?2 owner, ?3 ttl in microseconds, ?4 slots
+-- ?1 name, ?2 owner, ?3 ttl in microseconds, ?4 this process's clock in
+-- microseconds (see acquire_lease.sql), ?5 slots
 WITH
     clock (now) AS (
         SELECT CAST(round(unixepoch('now', 'subsec') * 1000) AS INTEGER) * 1000
@@ -21,13 +22,17 @@ WITH
                 (SELECT min(slot) FROM hold WHERE NOT live AND slot > 0),
                 (SELECT coalesce(max(slot), 0) + 1 FROM hold WHERE slot > 0)
             ),
-            max(now, (SELECT coalesce(max(fence), 0) + 1 FROM hold))
+            max(
+                (SELECT coalesce(max(fence), 0) + 1 FROM hold),
+                now,
+                min(?4, now + 999)
+            )
         FROM clock
         WHERE
             NOT EXISTS (SELECT 1 FROM hold WHERE live AND slot = 0)
             AND (
                 EXISTS (SELECT 1 FROM hold WHERE live AND holder = ?2)
-                OR (SELECT count(*) FROM hold WHERE live) < ?4
+                OR (SELECT count(*) FROM hold WHERE live) < ?5
             )
     )
 INSERT INTO sm_lease (name, slot, holder, fence, expires_at)
