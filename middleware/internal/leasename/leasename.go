@@ -1,4 +1,4 @@
-// Package leasename makes lease names of keys, alike in every middleware, so
+// Package leasename makes lease names of keys, and owner tokens, alike in every middleware, so
 // that a request and a task with the same key exclude each other.
 package leasename
 
@@ -21,8 +21,13 @@ const (
 // leases.MaxName, invalid UTF-8, a NUL) its first bytes and its SHA-256. Two
 // keys never have the same name: what looks like a hashed key is hashed too.
 // The empty key has no name and stays empty.
-func Of(key string) string {
-	if len(key) <= leases.MaxName && utf8.ValidString(key) && strings.IndexByte(key, 0) < 0 && !looksHashed(key) {
+func Of(key string) string { return within(leases.MaxName, key) }
+
+// Owner is the same for owner tokens and leases.MaxOwner.
+func Owner(owner string) string { return within(leases.MaxOwner, owner) }
+
+func within(most int, key string) string {
+	if len(key) <= most && utf8.ValidString(key) && strings.IndexByte(key, 0) < 0 && !looksHashed(key) {
 		return key
 	}
 	sum := sha256.Sum256([]byte(key))
