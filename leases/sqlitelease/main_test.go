@@ -23,11 +23,7 @@ const bound = time.Minute // on a hang, not a measure
 // function that childVariable names, on the file in its first argument.
 const childVariable = "SQLITELEASE_TEST_CHILD"
 
-var children = map[string]func(path string){
-	"hold":    childHold,
-	"lock":    childLock,
-	"contend": childContend,
-}
+var children = map[string]func(path string){"lock": childLock}
 
 func TestMain(m *testing.M) {
 	if run := children[os.Getenv(childVariable)]; run != nil {

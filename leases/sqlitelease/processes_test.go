@@ -20,6 +20,8 @@ import (
 	"github.com/simple-module/core/leases/sqlitelease"
 )
 
+func init() { children["hold"], children["contend"] = childHold, childContend }
+
 // childHold holds a lease and a slot until it is killed.
 func childHold(path string) {
 	b := sqlitelease.New(childDB(path))

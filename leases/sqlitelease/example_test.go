@@ -1,0 +1,34 @@
+package sqlitelease_test
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/simple-module/core/leases"
+	"github.com/simple-module/core/leases/sqlitelease"
+)
+
+func Example() {
+	ctx := context.Background()
+	dir, cleanup := exampleDir()
+	defer cleanup()
+	db, err := sqlitelease.Open(dir + "/leases.db")
+	if err != nil {
+		panic(err)
+	}
+	defer db.Close()
+	exampleTables(db) // migrations.Up(ctx, db, "sqlite")
+
+	b := sqlitelease.New(db)
+	h := leases.Lease("import:42", time.Minute, leases.On(b))
+	err = h.Do(ctx, func(ctx context.Context) error {
+		held, err := leases.Lease("import:42", time.Minute, leases.On(b)).TryAcquire(ctx)
+		fmt.Println("a second owner holds it:", held)
+		return err
+	})
+	fmt.Println("error:", err)
+	// Output:
+	// a second owner holds it: false
+	// error: <nil>
+}
