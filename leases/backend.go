@@ -56,6 +56,18 @@ type Backend interface {
 	Release(ctx context.Context, h Hold) (bool, error)
 }
 
+// Waker is an ability that a Backend may have besides: to hear of releases in
+// other processes. What it tells is a hint. A wake-up too many costs an
+// attempt, and a lost one the back-off (R7).
+type Waker interface {
+	// Watch calls wake, which does not block, soon after each release of name
+	// until stop is called. It returns once later releases will be heard, soon
+	// after ctx ends, and in bounded time; what it watches does not end with
+	// ctx. After an error the waiter relies on its back-off. stop does not
+	// block.
+	Watch(ctx context.Context, name string, wake func()) (stop func(), err error)
+}
+
 // KindError is what a backend returns when c's name is in use as the other
 // kind. It matches ErrKind.
 func (c Claim) KindError() error {

@@ -107,11 +107,24 @@ func (h *Handle) acquire(ctx context.Context, oneAttempt bool) (*hold, error) {
 			until = timer.C
 		}
 	}
+	if !oneAttempt && !h.mayReacquire() {
+		if w := joinLine(b, h.name, h.slots, true); w != nil {
+			return h.wait(ctx, w, &NotAcquiredError{Name: h.name}, until)
+		}
+	}
 	got, err := h.attempt(ctx, b)
 	if busy, ok := err.(*NotAcquiredError); ok && !oneAttempt {
-		got, err = h.wait(ctx, b, busy, until)
+		return h.wait(ctx, joinLine(b, h.name, h.slots, false), busy, until)
 	}
 	return got, err
+}
+
+// mayReacquire reports whether the store may know a hold of this owner. Then
+// the first attempt does not wait in line: a retry gets its own lease at once.
+func (h *Handle) mayReacquire() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.settings.ownerGiven || h.hold != nil && !h.hold.deadlineIfLive().IsZero()
 }
 
 // attempt asks the store once. A busy name is a *NotAcquiredError.

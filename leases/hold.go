@@ -211,7 +211,7 @@ func (h *hold) release(ctx context.Context) error {
 		if h.alive() {
 			h.end(released, "")
 		}
-		wakeNext(h.backend, h.Name)
+		wakeLines(h.backend, h.Name)
 		return nil
 	}
 	if h.alive() {

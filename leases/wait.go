@@ -6,21 +6,30 @@ import (
 	"time"
 )
 
-// The back-off between two attempts of a waiter. Its bound is also what a
+// The back-off between two attempts of a line. Its bound is also what a
 // wake-up that got lost can cost (R7).
 const (
 	firstPause = 2 * time.Millisecond
-	lastPause  = 250 * time.Millisecond
+	lastPause  = 500 * time.Millisecond
 )
 
-// wait attempts again until the name is acquired, Wait has passed or ctx ends.
-// busy is the answer to the first attempt.
-func (h *Handle) wait(ctx context.Context, b Backend, busy *NotAcquiredError, until <-chan time.Time) (*hold, error) {
-	w := joinLine(b, h.name)
+// wait is the way through a line that w has joined: to its front, and then
+// attempts until the name is acquired, Wait has passed or ctx ends. busy is
+// the latest answer of the store.
+func (h *Handle) wait(ctx context.Context, w *waiter, busy *NotAcquiredError, until <-chan time.Time) (*hold, error) {
 	defer w.leave()
-	timer := time.NewTimer(0) // a release may have come before the line was joined: ask again
+	select {
+	case <-w.first:
+	case <-until:
+		return nil, busy
+	case <-ctx.Done():
+		return nil, ended(ctx, busy)
+	}
+	l := w.line
+	l.watch(ctx)
+	timer := time.NewTimer(time.Until(l.next))
 	defer timer.Stop()
-	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+	for {
 		select {
 		case <-w.woken:
 		case <-timer.C:
@@ -29,8 +38,16 @@ func (h *Handle) wait(ctx context.Context, b Backend, busy *NotAcquiredError, un
 		case <-ctx.Done():
 			return nil, ended(ctx, busy)
 		}
-		got, err := h.attempt(ctx, b)
+		if ctx.Err() != nil {
+			return nil, ended(ctx, busy)
+		}
+		l.next = time.Time{} // for the next asker, should this attempt have no answer
+		got, err := h.attempt(ctx, l.backend)
 		if err == nil {
+			if l.slots == 0 {
+				// Nobody else can have it now: the next asker need not ask.
+				l.next, l.pause = time.Now().Add(nextAttempt(lastPause, h.ttl)), firstPause
+			}
 			return got, nil
 		}
 		refused, ok := err.(*NotAcquiredError)
@@ -41,7 +58,9 @@ func (h *Handle) wait(ctx context.Context, b Backend, busy *NotAcquiredError, un
 			return nil, err
 		}
 		busy = refused
-		timer.Reset(nextAttempt(pause, busy.RetryAfter))
+		d := nextAttempt(l.pause, busy.RetryAfter)
+		l.next, l.pause = time.Now().Add(d), min(2*l.pause, lastPause)
+		timer.Reset(d)
 	}
 }
 

@@ -1,0 +1,167 @@
+package leases
+
+import (
+	"container/list"
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// A line has the waiters of this process for one name, first come first
+// served. Only the first of them, the asker, asks the store; the others wait
+// for its place. So a name costs the store the same whether one or a thousand
+// wait for it here, and nobody overtakes.
+//
+// Waiters for different slot counts of a semaphore have lines of their own: one
+// may be granted what the other is refused (R13).
+type line struct {
+	backend Backend
+	name    string
+	slots   int
+
+	waiters list.List // of *waiter; guarded by lines
+
+	// The asker's, which passes them on with its place.
+	next      time.Time     // when to ask; zero: at once
+	pause     time.Duration // the back-off after that
+	stopWatch func()        // nil while nobody listens for releases
+}
+
+// lines has the lines that have waiters, by place.
+var lines = struct {
+	sync.Mutex
+	m       map[place][]*line
+	waiters atomic.Int64 // spares a release the lock when nobody waits
+}{m: make(map[place][]*line)}
+
+type waiter struct {
+	line    *line
+	element *list.Element
+	first   chan struct{} // closed when the waiter becomes the asker
+	woken   chan struct{} // capacity 1: the name may have become free
+}
+
+// joinLine puts a waiter at the end of the line. With behind it does so only
+// when somebody waits already, and returns nil otherwise.
+func joinLine(b Backend, name string, slots int, behind bool) *waiter {
+	at, known := placeOf(b, name)
+	lines.Lock()
+	defer lines.Unlock()
+	var l *line
+	if known {
+		for _, other := range lines.m[at] {
+			if other.slots == slots {
+				l = other
+			}
+		}
+	}
+	if l == nil {
+		if behind {
+			return nil
+		}
+		l = &line{backend: b, name: name, slots: slots, pause: firstPause}
+		if known {
+			lines.m[at] = append(lines.m[at], l)
+		}
+	}
+	w := &waiter{line: l, first: make(chan struct{}), woken: make(chan struct{}, 1)}
+	w.element = l.waiters.PushBack(w)
+	if l.waiters.Len() == 1 {
+		close(w.first)
+	}
+	lines.waiters.Add(1)
+	return w
+}
+
+// leave makes the next waiter the asker if w was. A wake-up that w has not
+// acted on goes with the place.
+func (w *waiter) leave() {
+	l := w.line
+	lines.waiters.Add(-1)
+	lines.Lock()
+	defer lines.Unlock()
+	wasFirst := l.waiters.Front() == w.element
+	l.waiters.Remove(w.element)
+	front := l.waiters.Front()
+	if front == nil {
+		l.remove()
+		return
+	}
+	if !wasFirst {
+		return
+	}
+	next := front.Value.(*waiter)
+	close(next.first)
+	select {
+	case <-w.woken:
+		next.wake()
+	default:
+	}
+}
+
+// remove is called with lines locked, when the last waiter has left.
+func (l *line) remove() {
+	if l.stopWatch != nil {
+		l.stopWatch()
+	}
+	at, known := placeOf(l.backend, l.name)
+	if !known {
+		return
+	}
+	rest := lines.m[at][:0]
+	for _, other := range lines.m[at] {
+		if other != l {
+			rest = append(rest, other)
+		}
+	}
+	if len(rest) == 0 {
+		delete(lines.m, at)
+	} else {
+		clear(lines.m[at][len(rest):])
+		lines.m[at] = rest
+	}
+}
+
+func (w *waiter) wake() {
+	select {
+	case w.woken <- struct{}{}:
+	default: // it has not acted on the last one yet
+	}
+}
+
+// wakeLines wakes the askers of a name.
+func wakeLines(b Backend, name string) {
+	if lines.waiters.Load() == 0 {
+		return
+	}
+	at, known := placeOf(b, name)
+	if !known {
+		return
+	}
+	lines.Lock()
+	defer lines.Unlock()
+	for _, l := range lines.m[at] {
+		l.waiters.Front().Value.(*waiter).wake()
+	}
+}
+
+// watch makes releases in other processes wake the line, if the backend hears
+// of them. Only the asker calls it. An error leaves the line to its back-off.
+func (l *line) watch(ctx context.Context) {
+	waker, ok := l.backend.(Waker)
+	if !ok || l.stopWatch != nil {
+		return
+	}
+	stop, err := waker.Watch(ctx, l.name, func() {
+		lines.Lock()
+		defer lines.Unlock()
+		if front := l.waiters.Front(); front != nil {
+			front.Value.(*waiter).wake()
+		}
+	})
+	if err == nil {
+		l.stopWatch = stop
+		l.next = time.Time{} // a release may have come before
+	}
+}
