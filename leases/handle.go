@@ -232,15 +232,11 @@ func (h *Handle) Release(ctx context.Context) error {
 	return cur.release(ctx)
 }
 
-// Detach stops KeepAlive and leaves the hold to end at Deadline, without
-// Release. It does nothing when there is no hold.
+// Detach stops KeepAlive and leaves the hold to end at Deadline: inside Do,
+// Do then does not release it. It does nothing when there is no hold.
 func (h *Handle) Detach() {
 	if cur, err := h.current("detach"); err == nil {
-		cur.mu.Lock()
-		defer cur.mu.Unlock()
-		if cur.stopKeep != nil {
-			cur.stopKeep()
-		}
+		cur.detach()
 	}
 }
 
@@ -273,7 +269,7 @@ func (h *hold) finish(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backgroundTime)
 	defer cancel()
 	h.mu.Lock()
-	done := h.state == released // by fn itself
+	done := h.state == released || h.detached && h.alive() // fn saw to it
 	h.mu.Unlock()
 	if done {
 		return nil

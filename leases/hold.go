@@ -24,6 +24,7 @@ type hold struct {
 	span      time.Duration // the TTL behind deadline
 	guard     *time.Timer   // fires at deadline
 	uncertain bool          // a Release failed, but may have been applied
+	detached  bool          // Do leaves it to its TTL
 	lost      chan struct{} // made when first asked for; closed when gone
 	bound     map[*binding]struct{}
 	stopKeep  context.CancelFunc // ends KeepAlive's goroutine; nil without one
@@ -218,6 +219,15 @@ func (h *hold) release(ctx context.Context) error {
 		h.end(gone, reasonRefused)
 	}
 	return h.whyEnded("release")
+}
+
+func (h *hold) detach() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.detached = true
+	if h.stopKeep != nil {
+		h.stopKeep()
+	}
 }
 
 // bind returns a child of parent that ends, with a cause that is ErrLost, when

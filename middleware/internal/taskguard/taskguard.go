@@ -1,0 +1,165 @@
+// Package taskguard runs a queue's task under a lease or a semaphore. What a
+// busy name becomes is decided here, for both queues.
+package taskguard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/simple-module/core/leases"
+	"github.com/simple-module/core/middleware/internal/taskkey"
+)
+
+// Guard is what the tasks of one middleware run under. It is safe for
+// concurrent use.
+type Guard struct {
+	handle func(name string, opts ...leases.Option) *leases.Handle
+	config config
+	room   room
+}
+
+// Lease returns a guard of exclusive leases.
+func Lease(ttl time.Duration, opts []Option) *Guard {
+	return newGuard(1, opts, func(name string, opts ...leases.Option) *leases.Handle {
+		return leases.Lease(name, ttl, opts...)
+	})
+}
+
+// Semaphore returns a guard of semaphores.
+func Semaphore(slots int, ttl time.Duration, opts []Option) *Guard {
+	return newGuard(slots, opts, func(name string, opts ...leases.Option) *leases.Handle {
+		return leases.Semaphore(name, slots, ttl, opts...)
+	})
+}
+
+func newGuard(slots int, opts []Option, handle func(string, ...leases.Option) *leases.Handle) *Guard {
+	g := &Guard{handle: handle, config: newConfig(slots, opts)}
+	g.room.most = g.config.maxWaiting
+	return g
+}
+
+// Task is one attempt of a task.
+type Task struct {
+	// Key is what it is guarded by; "" is a task that needs no guard.
+	Key string
+
+	// Owner is the same for every attempt of the task; "" is a random one.
+	Owner string
+
+	// MustWait says that the queue would drop the task if it were put back: it
+	// waits in place until ctx ends.
+	MustWait bool
+
+	// WillRetry reports whether the queue brings the task back after it failed
+	// with err: HoldThroughRetries then leaves it its hold. nil: never.
+	WillRetry func(err error) bool
+}
+
+// RescheduleError says that the task has not run, since its name is busy, and
+// is to come back after Delay. It matches leases.ErrNotAcquired.
+type RescheduleError struct {
+	Delay time.Duration
+	Busy  *leases.NotAcquiredError
+}
+
+func (e *RescheduleError) Error() string {
+	return fmt.Sprintf("%v; the task comes back in %v", e.Busy, e.Delay.Round(time.Millisecond))
+}
+
+func (e *RescheduleError) Unwrap() error { return e.Busy }
+
+// Run calls work while the task's name is held. work's ctx carries the handle
+// and ends when the hold is lost. Run returns work's error, joined with one
+// that matches leases.ErrLost if the hold was lost before work returned.
+//
+// When work was not called Run returns nil (the name was busy, and OnBusy is
+// Skip), a *RescheduleError, an error that counts as a failure (Fail), or what
+// kept the name from being acquired: the store's error, a bad argument's, or
+// ctx's. A task never runs without its guard.
+func (g *Guard) Run(ctx context.Context, t Task, work func(ctx context.Context) error) error {
+	if g.config.err != nil {
+		return g.config.err
+	}
+	if t.Key == "" {
+		return work(ctx)
+	}
+	name, ran := taskkey.Name(t.Key), false
+	guarded := func(ctx context.Context) error {
+		if ctx.Err() != nil { // it ended while the grant was on its way
+			return context.Cause(ctx)
+		}
+		ran = true
+		return g.attempt(ctx, t, work)
+	}
+
+	err := g.acquire(name, t, leases.NonBlocking()).Do(ctx, guarded)
+	if busy := asBusy(err); !ran && busy != nil {
+		err = g.wait(ctx, name, t, busy, guarded)
+	}
+	if busy := asBusy(err); !ran && busy != nil {
+		return g.config.whenBusy(ctx, busy)
+	}
+	return err
+}
+
+func (g *Guard) acquire(name string, t Task, opts ...leases.Option) *leases.Handle {
+	if t.Owner != "" {
+		opts = append(opts, leases.Owner(taskkey.Owner(t.Owner)))
+	}
+	return g.handle(name, append(opts, g.config.handle...)...)
+}
+
+// wait waits in place, if the task may, and otherwise returns busy.
+func (g *Guard) wait(ctx context.Context, name string, t Task, busy error, guarded func(context.Context) error) error {
+	if t.MustWait {
+		return g.acquire(name, t).Do(ctx, guarded)
+	}
+	if g.config.wait == 0 || !g.room.enter(name) {
+		return busy
+	}
+	waiting := true
+	leave := func() {
+		if waiting {
+			waiting = false
+			g.room.leave(name)
+		}
+	}
+	defer leave()
+	return g.acquire(name, t, leases.Wait(g.config.wait)).Do(ctx, func(ctx context.Context) error {
+		leave()
+		return guarded(ctx)
+	})
+}
+
+// asBusy returns nil for an error that says more than that the name is busy:
+// above all that ctx ended.
+func asBusy(err error) *leases.NotAcquiredError {
+	busy, _ := err.(*leases.NotAcquiredError)
+	return busy
+}
+
+var errPanic = errors.New("the task panicked")
+
+// attempt is one attempt of the work. If the queue will bring the task back,
+// HoldThroughRetries leaves it its hold, with a whole TTL.
+func (g *Guard) attempt(ctx context.Context, t Task, work func(context.Context) error) error {
+	err := errPanic
+	defer func() {
+		if !g.config.holdThroughRetries || t.Owner == "" || err == nil || t.WillRetry == nil || !t.WillRetry(err) {
+			return
+		}
+		h, _ := leases.FromContext(ctx)
+		refresh, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
+		defer cancel()
+		if err := h.Refresh(refresh); err != nil {
+			g.config.logger().WarnContext(ctx, "lease kept for the retry could not be refreshed", "name", h.Name(), "fence", h.Fence(), "error", err)
+		}
+		h.Detach()
+	}()
+	err = work(ctx)
+	return err
+}
+
+const refreshTime = 5 * time.Second
