@@ -2,7 +2,6 @@ package taskguard
 
 import (
 	"context"
-	"fmt"
 	"math/rand/v2"
 	"sync"
 	"time"
@@ -17,7 +16,7 @@ func (c *config) whenBusy(ctx context.Context, busy *leases.NotAcquiredError) er
 		c.logger().InfoContext(ctx, "task skipped: its lease is busy", "name", busy.Name, "retry_after", busy.RetryAfter)
 		return nil
 	case Fail:
-		return fmt.Errorf("%w", busy)
+		return busy
 	}
 	return &RescheduleError{Delay: delay(busy.RetryAfter), Busy: busy}
 }

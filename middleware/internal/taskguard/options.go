@@ -20,7 +20,8 @@ const (
 	Fail
 )
 
-// DefaultWait is how long a task waits in place by default.
+// DefaultWait is how long a task waits in place before it is rescheduled. To
+// be skipped or to fail it does not wait by default.
 const DefaultWait = 200 * time.Millisecond
 
 // Option changes a Guard from its defaults.
@@ -37,10 +38,16 @@ type config struct {
 }
 
 func newConfig(slots int, opts []Option) config {
-	c := config{wait: DefaultWait, maxWaiting: slots}
+	c := config{wait: -1, maxWaiting: slots}
 	for _, o := range opts {
 		if o != nil {
 			o(&c)
+		}
+	}
+	if c.wait < 0 {
+		c.wait = 0
+		if c.busy == Reschedule {
+			c.wait = DefaultWait
 		}
 	}
 	return c
@@ -75,7 +82,7 @@ func Wait(d time.Duration) Option {
 		if d < 0 {
 			c.invalid("Wait", "0 or more", d)
 		}
-		c.wait = d
+		c.wait = max(d, 0)
 	}
 }
 

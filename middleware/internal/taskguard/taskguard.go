@@ -48,8 +48,8 @@ type Task struct {
 	// Owner is the same for every attempt of the task; "" is a random one.
 	Owner string
 
-	// MustWait says that the queue would drop the task if it were put back: it
-	// waits in place until ctx ends.
+	// MustWait says that the queue would drop the task if it were put back:
+	// instead of that it waits in place until ctx ends.
 	MustWait bool
 
 	// WillRetry reports whether the queue brings the task back after it failed
@@ -113,7 +113,7 @@ func (g *Guard) acquire(name string, t Task, opts ...leases.Option) *leases.Hand
 
 // wait waits in place, if the task may, and otherwise returns busy.
 func (g *Guard) wait(ctx context.Context, name string, t Task, busy error, guarded func(context.Context) error) error {
-	if t.MustWait {
+	if t.MustWait && g.config.busy == Reschedule {
 		return g.acquire(name, t).Do(ctx, guarded)
 	}
 	if g.config.wait == 0 || !g.room.enter(name) {
@@ -147,7 +147,7 @@ var errPanic = errors.New("the task panicked")
 func (g *Guard) attempt(ctx context.Context, t Task, work func(context.Context) error) error {
 	err := errPanic
 	defer func() {
-		if !g.config.holdThroughRetries || t.Owner == "" || err == nil || t.WillRetry == nil || !t.WillRetry(err) {
+		if !g.keeps(t, err) {
 			return
 		}
 		h, _ := leases.FromContext(ctx)
@@ -160,6 +160,14 @@ func (g *Guard) attempt(ctx context.Context, t Task, work func(context.Context) 
 	}()
 	err = work(ctx)
 	return err
+}
+
+// keeps reports whether the task keeps its hold after err. A task that has only
+// found an inner guard busy has not begun: it gives the outer one back.
+func (g *Guard) keeps(t Task, err error) bool {
+	var inner *RescheduleError
+	return g.config.holdThroughRetries && t.Owner != "" && t.WillRetry != nil &&
+		err != nil && !errors.As(err, &inner) && t.WillRetry(err)
 }
 
 const refreshTime = 5 * time.Second
