@@ -18,6 +18,8 @@ type Backend struct {
 	// own queue is a poll with pauses of up to 100 ms. Readers are few, so
 	// that many waiters do not open a connection each.
 	writing, reading chan struct{}
+
+	watchers watchers
 }
 
 const readers = 4

@@ -15,4 +15,6 @@ var (
 	releaseSQL string
 	//go:embed sql/guard.sql
 	guardSQL string
+	//go:embed sql/live.sql
+	liveSQL string
 )
