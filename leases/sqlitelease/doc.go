@@ -20,6 +20,6 @@
 // expiry by as much. SQLite 3.42 or newer is needed.
 //
 // A refused attempt only reads. In WAL mode it neither waits for a writer nor
-// holds one up. A process in which anybody waits looks about 50 times a second
+// holds one up. A process in which anybody waits looks about 25 times a second
 // for releases in the others, with one statement for all names.
 package sqlitelease

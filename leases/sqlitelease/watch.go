@@ -15,7 +15,7 @@ import (
 // commits, but needs a connection of its own, and a pool may have only one.)
 // One statement serves all names, and takes at most 2 % of the time.
 const (
-	lookEvery = 20 * time.Millisecond
+	lookEvery = 40 * time.Millisecond
 	lookShare = 50
 )
 
@@ -32,7 +32,7 @@ type watcher struct {
 }
 
 // Watch implements leases.Waker: releases in other processes are heard of
-// within some 20 ms, longer when very many names are watched. It sends nothing
+// within some 40 ms, longer when very many names are watched. It sends nothing
 // itself and does not fail.
 func (b *Backend) Watch(_ context.Context, name string, wake func()) (stop func(), err error) {
 	// More than there can be: the first look wakes, whatever came before it.

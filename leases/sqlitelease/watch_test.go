@@ -44,7 +44,7 @@ func TestR7_AReleaseElsewhereWakesTheWaiter(t *testing.T) {
 		ok, err := there.Refresh(t.Context(), h, 2*time.Hour)
 		require.NoError(t, err)
 		require.True(t, ok)
-		time.Sleep(200 * time.Millisecond) // several looks
+		time.Sleep(400 * time.Millisecond) // several looks
 		require.Empty(t, woken, "woken by what frees nothing")
 
 		ok, err = there.Release(t.Context(), h)
@@ -54,13 +54,13 @@ func TestR7_AReleaseElsewhereWakesTheWaiter(t *testing.T) {
 
 		stop()
 		acquire(t, there, c)
-		time.Sleep(100 * time.Millisecond) // the look under way is over
+		time.Sleep(400 * time.Millisecond) // the look under way is over
 		for len(woken) > 0 {
 			<-woken
 		}
 		_, err = there.Release(t.Context(), leases.Hold{Name: c.Name, Owner: c.Owner, Slots: c.Slots})
 		require.NoError(t, err)
-		time.Sleep(200 * time.Millisecond)
+		time.Sleep(400 * time.Millisecond)
 		require.Empty(t, woken, "woken after stop")
 	}
 }
