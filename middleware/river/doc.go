@@ -1,0 +1,51 @@
+// Package riverlease runs River jobs under leases and semaphores.
+//
+//	once := riverlease.Lease(riverlease.ArgsKey("import", "dataset"), time.Minute, riverlease.KeepAlive())
+//
+//	// for one kind of job
+//	func (w *ImportWorker) Middleware(*rivertype.JobRow) []rivertype.WorkerMiddleware {
+//		return []rivertype.WorkerMiddleware{once}
+//	}
+//
+//	// or for all jobs of a client
+//	river.Config{Middleware: []rivertype.Middleware{once}}
+//
+// Make the middleware once, not in each call of Middleware, since it counts
+// the jobs that wait in it. With Config.Middleware the key function sees every
+// kind of job and returns "" for those that need no lease. The value is also a
+// rivertype.Plugin, for Config.Plugins: once.(rivertype.Plugin).
+//
+// The key comes from the job's args or from anything else in its row, and the
+// owner is the job: its ID and its creation time. So a retry re-acquires the
+// lease that a killed attempt left behind, at once and with a larger fence,
+// while other jobs with that key stay out. The worker's ctx carries the handle
+// (leases.FromContext) and ends when the lease is lost; the hold is released
+// at the end of each attempt, also by a panic. An attempt whose hold was lost
+// before it returned has failed, with an error that matches leases.ErrLost.
+// Inserting a job is never refused or delayed: the lease is about running.
+//
+// # Busy jobs
+//
+// A job whose key is busy waits in place for a moment (Wait, MaxWaiting) and
+// is then snoozed. That uses up no attempt, is no error, and does not end a job
+// on its last attempt; OnBusy has the alternatives. A snooze of up to 5 s ends
+// with the next poll of the queue (FetchPollInterval, a second by default).
+// What waits in place is given back with its attempt by StopAndCancel. The
+// time in the middleware is not part of the job's timeout, but River's rescuer
+// counts it: keep Wait well below RescueStuckJobsAfter.
+//
+// # Several at once
+//
+// Middlewares stack: a job then runs when it holds all of their names. The
+// outermost is the first of Worker.Middleware, then come Config.Plugins and
+// Config.Middleware. While an inner one is busy the outer ones are given back.
+// leases.FromContext finds the innermost handle. Several on one key with the
+// same backend are one hold: do not stack those.
+//
+// # Jobs that run twice
+//
+// River's rescuer starts a job again that has run for RescueStuckJobsAfter,
+// whether its process has died or only been slow. The second run takes the
+// hold over, and the first one's ctx ends with leases.ErrLost: at once in the
+// same process, elsewhere at its TTL or its next refresh.
+package riverlease
