@@ -49,9 +49,15 @@ func (m *middleware) Work(ctx context.Context, job *rivertype.JobRow, doInner fu
 		Owner:     owner(job),
 		WillRetry: func(err error) bool { return willRetry(ctx, job, err) },
 	}, doInner)
-	var busy *taskguard.RescheduleError
-	var snooze *river.JobSnoozeError
-	if errors.As(err, &busy) && !errors.As(err, &snooze) { // not an inner middleware's, which is one already
+	var (
+		busy      *taskguard.RescheduleError
+		snooze    *river.JobSnoozeError
+		takenOver *taskguard.TakenOverError
+	)
+	switch {
+	case errors.As(err, &takenOver):
+		return unreportedError{err}
+	case errors.As(err, &busy) && !errors.As(err, &snooze): // an inner middleware's is one already
 		return &busyError{busy, river.JobSnooze(busy.Delay)}
 	}
 	return err
@@ -89,3 +95,17 @@ type busyError struct {
 
 func (e *busyError) Error() string   { return e.busy.Error() }
 func (e *busyError) Unwrap() []error { return []error{e.snooze, e.busy} }
+
+// unreportedError is the error of a run that River is to forget. It would set
+// the job's state by it, although the job's later run has that state now: the
+// job would start a third time while the second run is at it, which would end
+// that one's hold, and so on until its attempts are used up.
+//
+// River's executor reports an error with these methods for the jobs that it
+// names (withJobsAndErrorsByID, for jobs that are worked in a batch), and it
+// names none. A River without that would take it as any error.
+type unreportedError struct{ error }
+
+func (e unreportedError) Unwrap() error             { return e.error }
+func (unreportedError) Jobs() []*rivertype.JobRow   { return nil }
+func (unreportedError) ErrorsByID() map[int64]error { return nil }

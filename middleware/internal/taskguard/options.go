@@ -33,6 +33,7 @@ type config struct {
 	maxWaiting         int
 	holdThroughRetries bool
 	log                *slog.Logger
+	backend            leases.Backend // nil: the process-wide one
 	handle             []leases.Option
 	err                error // of an option
 }
@@ -108,10 +109,10 @@ func HoldThroughRetries() Option {
 
 // On uses b instead of the process-wide backend.
 func On(b leases.Backend) Option {
-	return func(c *config) { c.handle = append(c.handle, leases.On(b)) }
+	return func(c *config) { c.backend, c.handle = b, append(c.handle, leases.On(b)) }
 }
 
-// Logger is where skipped tasks and failed refreshes are told; nil and the
+// Logger is where skipped tasks, failed refreshes and late attempts are told; nil and the
 // default are slog.Default.
 func Logger(l *slog.Logger) Option {
 	return func(c *config) { c.log = l }

@@ -16,26 +16,27 @@ import (
 // concurrent use.
 type Guard struct {
 	handle func(name string, opts ...leases.Option) *leases.Handle
+	slots  int // 0: a lease
+	ttl    time.Duration
 	config config
 	room   room
 }
 
 // Lease returns a guard of exclusive leases.
 func Lease(ttl time.Duration, opts []Option) *Guard {
-	return newGuard(1, opts, func(name string, opts ...leases.Option) *leases.Handle {
+	return newGuard(&Guard{ttl: ttl, config: newConfig(1, opts), handle: func(name string, opts ...leases.Option) *leases.Handle {
 		return leases.Lease(name, ttl, opts...)
-	})
+	}})
 }
 
 // Semaphore returns a guard of semaphores.
 func Semaphore(slots int, ttl time.Duration, opts []Option) *Guard {
-	return newGuard(slots, opts, func(name string, opts ...leases.Option) *leases.Handle {
+	return newGuard(&Guard{slots: slots, ttl: ttl, config: newConfig(slots, opts), handle: func(name string, opts ...leases.Option) *leases.Handle {
 		return leases.Semaphore(name, slots, ttl, opts...)
-	})
+	}})
 }
 
-func newGuard(slots int, opts []Option, handle func(string, ...leases.Option) *leases.Handle) *Guard {
-	g := &Guard{handle: handle, config: newConfig(slots, opts)}
+func newGuard(g *Guard) *Guard {
 	g.room.most = g.config.maxWaiting
 	return g
 }
@@ -72,7 +73,8 @@ func (e *RescheduleError) Unwrap() error { return e.Busy }
 
 // Run calls work while the task's name is held. work's ctx carries the handle
 // and ends when the hold is lost. Run returns work's error, joined with one
-// that matches leases.ErrLost if the hold was lost before work returned.
+// that matches leases.ErrLost if the hold was lost before work returned; that
+// is a *TakenOverError when a later attempt of the task has the hold.
 //
 // When work was not called Run returns nil (the name was busy, and OnBusy is
 // Skip), a *RescheduleError, an error that counts as a failure (Fail), or what
@@ -85,21 +87,25 @@ func (g *Guard) Run(ctx context.Context, t Task, work func(ctx context.Context) 
 	if t.Key == "" {
 		return work(ctx)
 	}
-	name, ran := taskkey.Name(t.Key), false
+	name, ran := taskkey.Name(t.Key), (*leases.Handle)(nil)
 	guarded := func(ctx context.Context) error {
 		if ctx.Err() != nil { // it ended while the grant was on its way
 			return context.Cause(ctx)
 		}
-		ran = true
+		ran, _ = leases.FromContext(ctx)
 		return g.attempt(ctx, t, work)
 	}
 
 	err := g.acquire(name, t, leases.NonBlocking()).Do(ctx, guarded)
-	if busy := asBusy(err); !ran && busy != nil {
+	if busy := asBusy(err); ran == nil && busy != nil {
 		err = g.wait(ctx, name, t, busy, guarded)
 	}
-	if busy := asBusy(err); !ran && busy != nil {
+	if busy := asBusy(err); ran == nil && busy != nil {
 		return g.config.whenBusy(ctx, busy)
+	}
+	if ran != nil && err != nil && t.Owner != "" && g.takenOver(ctx, ran) {
+		g.config.logger().WarnContext(ctx, "task ended after a later attempt of it had taken its lease over", "name", name, "fence", ran.Fence(), "error", err)
+		return &TakenOverError{err}
 	}
 	return err
 }
@@ -151,7 +157,7 @@ func (g *Guard) attempt(ctx context.Context, t Task, work func(context.Context) 
 			return
 		}
 		h, _ := leases.FromContext(ctx)
-		refresh, cancel := context.WithTimeout(context.WithoutCancel(ctx), refreshTime)
+		refresh, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 		defer cancel()
 		if err := h.Refresh(refresh); err != nil {
 			g.config.logger().WarnContext(ctx, "lease kept for the retry could not be refreshed", "name", h.Name(), "fence", h.Fence(), "error", err)
@@ -169,5 +175,3 @@ func (g *Guard) keeps(t Task, err error) bool {
 	return g.config.holdThroughRetries && t.Owner != "" && t.WillRetry != nil &&
 		err != nil && !errors.As(err, &inner) && t.WillRetry(err)
 }
-
-const refreshTime = 5 * time.Second
