@@ -11,6 +11,7 @@ import (
 
 	"github.com/simple-module/core/leases"
 	"github.com/simple-module/core/leases/sqlitelease"
+	"github.com/simple-module/core/migrations"
 )
 
 func claim(name, owner string, slots int, ttl time.Duration) leases.Claim {
@@ -373,7 +374,7 @@ func TestNewWorksWithoutBusyTimeoutAndWAL(t *testing.T) {
 		t.Cleanup(func() { db.Close() })
 		dbs = append(dbs, db)
 	}
-	createTable(t, dbs[0])
+	require.NoError(t, migrations.Up(t.Context(), dbs[0], "sqlite"))
 	errs := make(chan error, len(dbs))
 	for i, db := range dbs {
 		go func() {

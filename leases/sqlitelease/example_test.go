@@ -7,6 +7,7 @@ import (
 
 	"github.com/simple-module/core/leases"
 	"github.com/simple-module/core/leases/sqlitelease"
+	"github.com/simple-module/core/migrations"
 )
 
 func Example() {
@@ -18,7 +19,9 @@ func Example() {
 		panic(err)
 	}
 	defer db.Close()
-	exampleTables(db) // migrations.Up(ctx, db, "sqlite")
+	if err := migrations.Up(ctx, db, "sqlite"); err != nil {
+		panic(err)
+	}
 
 	b := sqlitelease.New(db)
 	h := leases.Lease("import:42", time.Minute, leases.On(b))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/simple-module/core/internal/teststore"
 	"github.com/simple-module/core/leases/sqlitelease"
+	"github.com/simple-module/core/migrations"
 )
 
 const bound = time.Minute // on a hang, not a measure
@@ -112,7 +113,7 @@ func open(t testing.TB) (*sql.DB, string) {
 	t.Helper()
 	path := teststore.SQLitePath(t)
 	db := reopen(t, path)
-	createTable(t, db)
+	require.NoError(t, migrations.Up(t.Context(), db, "sqlite"))
 	return db, path
 }
 
@@ -122,16 +123,6 @@ func reopen(t testing.TB, path string) *sql.DB {
 	require.NoError(t, err)
 	t.Cleanup(func() { db.Close() })
 	return db
-}
-
-const tableSQL = `CREATE TABLE sm_lease (
-	name TEXT NOT NULL, slot INTEGER NOT NULL, holder TEXT NOT NULL, fence BIGINT NOT NULL, expires_at INTEGER NOT NULL,
-	PRIMARY KEY (name, slot)) WITHOUT ROWID`
-
-func createTable(t testing.TB, db *sql.DB) {
-	t.Helper()
-	_, err := db.Exec(tableSQL)
-	require.NoError(t, err)
 }
 
 // lockWrites keeps the file's write lock until the returned function is called.

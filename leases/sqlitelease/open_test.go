@@ -1,6 +1,7 @@
 package sqlitelease_test
 
 import (
+	"context"
 	"database/sql"
 	"fmt"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/simple-module/core/leases/sqlitelease"
+	"github.com/simple-module/core/migrations"
 )
 
 func TestOpenTakesThePathAsItIs(t *testing.T) {
@@ -20,7 +22,7 @@ func TestOpenTakesThePathAsItIs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), name)
 			db := reopen(t, path)
-			createTable(t, db)
+			require.NoError(t, migrations.Up(t.Context(), db, "sqlite"))
 			require.FileExists(t, path)
 			acquire(t, sqlitelease.New(db), claim("n", "a", 0, time.Minute))
 
@@ -35,7 +37,7 @@ func TestOpenAnchorsARelativePathAtTheWorkingDirectory(t *testing.T) {
 	dir := t.TempDir()
 	t.Chdir(dir)
 	db := reopen(t, "leases.db")
-	createTable(t, db)
+	require.NoError(t, migrations.Up(t.Context(), db, "sqlite"))
 	t.Chdir(t.TempDir())
 	db.SetMaxIdleConns(0) // a new connection for each statement
 	require.NoError(t, db.Ping())
@@ -120,7 +122,10 @@ func exampleDir() (dir string, cleanup func()) {
 }
 
 func exampleTables(db *sql.DB) {
-	if _, err := db.Exec(tableSQL + "; CREATE TABLE report (id INTEGER PRIMARY KEY, text TEXT)"); err != nil {
+	if err := migrations.Up(context.Background(), db, "sqlite"); err != nil {
+		panic(err)
+	}
+	if _, err := db.Exec("CREATE TABLE report (id INTEGER PRIMARY KEY, text TEXT)"); err != nil {
 		panic(err)
 	}
 }
