@@ -12,7 +12,9 @@ const backgroundTime = 5 * time.Second
 // down does not gather goroutines; what is not released expires.
 var background = make(chan struct{}, 64)
 
-// releaseInBackground gives a hold back that nobody will use.
+// releaseInBackground gives a hold back that nobody will use. That the store
+// does not have it is no reason to stop: the attempt that was given up may
+// still be on its way, and be applied after this.
 func releaseInBackground(ctx context.Context, b Backend, h Hold) {
 	select {
 	case background <- struct{}{}:
@@ -23,8 +25,8 @@ func releaseInBackground(ctx context.Context, b Backend, h Hold) {
 		defer func() { <-background }()
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), backgroundTime)
 		defer cancel()
-		for pause := 50 * time.Millisecond; ; pause *= 2 {
-			if _, err := b.Release(ctx, h); err == nil {
+		for pause := 10 * time.Millisecond; ; pause *= 2 {
+			if ok, err := b.Release(ctx, h); err == nil && ok {
 				wakeLines(b, h.Name)
 				return
 			}
