@@ -1,0 +1,105 @@
+// Command worker does the downloads and imports that examples/web accepts.
+// Any number of workers share the work; together they never have more than
+// -slots downloads open at one host.
+//
+// It uses asynq when SM_REDIS_URL is set, else River on SM_DATABASE_URL.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/simple-module/core/bootstrap"
+	"github.com/simple-module/core/examples/internal/service"
+)
+
+func main() {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	if err := run(log); err != nil {
+		fmt.Fprintln(os.Stderr, "worker:", err)
+		os.Exit(1)
+	}
+}
+
+func run(log *slog.Logger) error {
+	var o service.WorkOptions
+	flag.IntVar(&o.Slots, "slots", 4, "downloads at once from one host, over all workers")
+	flag.IntVar(&o.Concurrency, "concurrency", 16, "tasks at once in this process")
+	flag.DurationVar(&o.TTL, "ttl", 30*time.Second, "TTL of the leases; they are kept alive while a task runs")
+	flag.DurationVar(&o.Drain, "drain", 20*time.Second, "how long tasks may go on after SIGTERM")
+	flag.DurationVar(&o.Rescue, "rescue-after", time.Hour, "River: run a job again that has had no end for so long")
+	dir := flag.String("dir", "downloads", "folder for the files")
+	queue := flag.String("queue", "downloads", "name of the queue")
+	from := flag.String("import-from", "", "address that has the datasets, at /datasets/NAME (default: an import lists the downloaded files)")
+	importTime := flag.Duration("import-time", 2*time.Second, "how long an import without -import-from takes")
+	resolve := make(hosts)
+	flag.Var(resolve, "resolve", "HOST=ADDRESS:PORT, connect there for this host (repeatable)")
+	flag.Parse()
+	if o.Slots < 1 || o.Concurrency < 1 || flag.NArg() > 0 {
+		return errors.New("-slots and -concurrency must be 1 or more, and there are no arguments")
+	}
+	o.Logger = log
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	settings, err := bootstrap.FromEnv()
+	if err != nil {
+		return err
+	}
+	rt, err := bootstrap.Start(ctx, settings)
+	if err != nil {
+		return err
+	}
+	defer rt.Close(context.WithoutCancel(ctx))
+	q, err := service.Open(ctx, rt, *queue, log)
+	if err != nil {
+		return err
+	}
+	files, err := service.OpenFiles(*dir)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(os.Stderr, "worker: %s on %s, %d slots a host, files in %s\n", q.Name(), rt.Kind(), o.Slots, *dir)
+	return q.Work(ctx, &service.Handlers{
+		Files:      files,
+		Client:     resolve.client(),
+		ImportFrom: *from,
+		ImportTime: *importTime,
+	}, o)
+}
+
+// hosts is where to connect for a host name, instead of asking DNS.
+type hosts map[string]string
+
+func (h hosts) String() string { return "" }
+
+func (h hosts) Set(s string) error {
+	host, addr, ok := strings.Cut(s, "=")
+	if !ok {
+		return errors.New("must be HOST=ADDRESS:PORT")
+	}
+	h[host] = addr
+	return nil
+}
+
+func (h hosts) client() *http.Client {
+	transport := http.DefaultTransport.(*http.Transport).Clone()
+	dial := (&net.Dialer{Timeout: 10 * time.Second}).DialContext
+	transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		if host, _, err := net.SplitHostPort(addr); err == nil && h[host] != "" {
+			addr = h[host]
+		}
+		return dial(ctx, network, addr)
+	}
+	return &http.Client{Transport: transport}
+}
