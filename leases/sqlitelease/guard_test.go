@@ -112,7 +112,7 @@ func TestGuardThatWaitedRefusesAHoldThatExpiredMeanwhile(t *testing.T) {
 // if the hold expires meanwhile.
 func TestGuardKeepsOthersOutUntilTheTransactionEnds(t *testing.T) {
 	db, path, b := guarded(t)
-	h := leases.Lease("n", 500*time.Millisecond, leases.On(b))
+	h := leases.Lease("n", 2*time.Second, leases.On(b))
 	require.NoError(t, h.Acquire(t.Context()))
 	tx, err := db.BeginTx(t.Context(), nil)
 	require.NoError(t, err)

@@ -492,7 +492,7 @@ func TestR8_ALostHoldEndsTheRequest(t *testing.T) {
 	onEach(t, func(t *testing.T, b leases.Backend) {
 		log, written := logs()
 		causes := make(chan error, 10)
-		s := serve(t, httplease.Dedup(byPath, 300*time.Millisecond, httplease.On(b), httplease.Logger(log))(http.HandlerFunc(
+		s := serve(t, httplease.Dedup(byPath, time.Second, httplease.On(b), httplease.Logger(log))(http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) {
 				if r.URL.Path == "/partly" {
 					io.WriteString(w, "some of it")
@@ -615,7 +615,7 @@ func TestBegunAnswersStay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			log, _ := logs()
 			b := leases.NewInProcess()
-			s := serve(t, httplease.Dedup(byPath, 50*time.Millisecond, httplease.On(b), httplease.Logger(log))(http.HandlerFunc(
+			s := serve(t, httplease.Dedup(byPath, time.Second, httplease.On(b), httplease.Logger(log))(http.HandlerFunc(
 				func(w http.ResponseWriter, r *http.Request) {
 					begin(w)
 					<-r.Context().Done()
