@@ -57,18 +57,20 @@ func endsAtTheDeadline(t *testing.T, s store, slots int) {
 }
 
 func aRefreshMovesIt(t *testing.T, s store, slots int) {
+	errLate := errors.New("the TTL may have passed before the refresh")
 	inTime(t, short, func(ttl time.Duration) bool {
-		began := time.Now()
-		h, late := s.handle(newName(), slots, ttl), false
+		h, began := s.handle(newName(), slots, ttl), time.Now()
 		err := h.Do(bounded(t), func(ctx context.Context) error {
 			if err := h.RefreshFor(ctx, long); err != nil {
+				if time.Since(began) >= ttl {
+					return errLate
+				}
 				return err
 			}
 			time.Sleep(time.Until(began.Add(ttl + coarse)))
 			return ctx.Err()
 		})
-		late = time.Since(began) > ttl && err != nil && h.Deadline().IsZero()
-		if late && errors.Is(err, leases.ErrLost) || h.Fence() == 0 {
+		if errors.Is(err, errLate) || h.Fence() == 0 && time.Since(began) >= ttl {
 			return false
 		}
 		require.NoError(t, err, "R8: a Refresh moves the moment at which ctx ends")
@@ -255,6 +257,7 @@ func refusalIsALoss(t *testing.T, s store, slots int) {
 		select {
 		case <-h.Lost():
 		case <-ctx.Done():
+			require.Fail(t, "R10: what the store refuses to refresh is lost")
 		}
 		return time.Now().Before(deadline) // by the refusal, then; else it may have been the deadline
 	})

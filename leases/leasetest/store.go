@@ -16,12 +16,13 @@ import (
 const (
 	long  = 10 * time.Minute       // a TTL that no test outlasts
 	short = 200 * time.Millisecond // a TTL that is waited for
-	soon  = 20 * time.Second       // only a hang takes longer
 
 	// coarse is more than a step of any store's clock, which has at least
 	// milliseconds.
 	coarse = 20 * time.Millisecond
 )
+
+var soon = 20 * time.Second // only a hang takes longer
 
 // kinds are what most rules are checked for. A semaphore of one slot excludes
 // like a lease.
@@ -131,6 +132,23 @@ func (s store) handle(name string, slots int, ttl time.Duration, opts ...leases.
 	return leases.Semaphore(name, slots, ttl, opts...)
 }
 
+// heldShortly returns a handle that has been acquired for a short time, and
+// that time.
+func (s store) heldShortly(t *testing.T, rule, name string, slots int) (h *leases.Handle, ttl time.Duration) {
+	t.Helper()
+	inTime(t, short, func(try time.Duration) bool {
+		h, ttl = s.handle(name, slots, try), try
+		began := time.Now()
+		err := h.Acquire(bounded(t))
+		if err != nil && time.Since(began) >= ttl {
+			return false
+		}
+		require.NoError(t, err, rule)
+		return true
+	})
+	return h, ttl
+}
+
 // becomesFree waits until an owner that nobody knows can acquire name, and
 // releases it again.
 func (s store) becomesFree(t *testing.T, rule, name string, slots int) {
@@ -149,7 +167,7 @@ func (s store) becomesFree(t *testing.T, rule, name string, slots int) {
 // answer came too late to tell.
 func inTime(t *testing.T, ttl time.Duration, check func(ttl time.Duration) bool) {
 	t.Helper()
-	for tries := 0; tries < 4; tries++ {
+	for tries := 0; tries < 3; tries++ {
 		if check(ttl) {
 			return
 		}
