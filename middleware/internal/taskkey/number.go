@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-const plainDigits = 21 // numbers up to this long are written without an exponent
+const plainDigits = 21 // integers up to this long, and this many places after the point, are written without an exponent
 
 // canonicalNumber spells a valid JSON number by its value: its digits without
 // outer zeros, and an exponent where the plain form would be long.
