@@ -24,7 +24,7 @@ import (
 )
 
 func main() {
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	if err := run(log); err != nil {
 		fmt.Fprintln(os.Stderr, "web:", err)
 		os.Exit(1)
@@ -46,6 +46,7 @@ func run(log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	settings.Logger = log
 	rt, err := bootstrap.Start(ctx, settings)
 	if err != nil {
 		return err

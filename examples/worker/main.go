@@ -56,6 +56,7 @@ func run(log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
+	settings.Logger = log
 	rt, err := bootstrap.Start(ctx, settings)
 	if err != nil {
 		return err

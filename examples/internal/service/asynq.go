@@ -3,10 +3,10 @@ package service
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -44,10 +44,11 @@ func (q *asynqQueue) Add(ctx context.Context, t Task) error {
 }
 
 func (q *asynqQueue) Counts(context.Context) (Counts, error) {
-	info, err := q.inspector.GetQueueInfo(q.queue)
-	if errors.Is(err, asynq.ErrQueueNotFound) {
-		return Counts{}, nil // nothing was ever added
+	queues, err := q.inspector.Queues()
+	if err != nil || !slices.Contains(queues, q.queue) { // nothing was ever added
+		return Counts{}, err
 	}
+	info, err := q.inspector.GetQueueInfo(q.queue)
 	if err != nil {
 		return Counts{}, err
 	}

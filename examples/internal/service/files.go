@@ -69,7 +69,11 @@ func safe(s string, most int) string {
 		}
 		return '_'
 	}, s)
-	return strings.TrimLeft(s[:min(len(s), most)], ".")
+	s = s[:min(len(s), most)]
+	if strings.HasPrefix(s, ".") || s == "" { // hidden, or no name at all
+		s = "_" + s
+	}
+	return s
 }
 
 func digest(s string) string {
