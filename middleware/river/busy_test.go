@@ -124,19 +124,30 @@ func TestStopAndCancelGivesAWaitingJobBack(t *testing.T) {
 	})
 }
 
-func TestStopAndCancelReleases(t *testing.T) {
+// River gives the attempt back, so the job comes back after its last one, too.
+func TestStopAndCancelOfARunningJob(t *testing.T) {
 	onQueues(t, func(t *testing.T, q *queue) {
-		b := leases.NewInProcess()
-		runs := make(chan struct{}, 1)
-		client := q.start(t, func(ctx context.Context, _ *river.Job[task]) error {
-			runs <- struct{}{}
-			<-ctx.Done()
-			return ctx.Err()
-		}, riverlease.Lease(byDataset, longTTL, riverlease.On(b)))
-		job := q.add(t, task{Dataset: 42}, nil)
-		receive(t, runs, "the job")
-		client.cancel()
-		requireFree(t, b, "import:42")
-		require.Zero(t, q.get(t, job.ID).Attempt)
+		for _, through := range []bool{false, true} {
+			b := leases.NewInProcess()
+			opts := []riverlease.Option{riverlease.On(b)}
+			if through {
+				opts = append(opts, riverlease.HoldThroughRetries())
+			}
+			runs := make(chan struct{}, 2)
+			client := q.start(t, func(ctx context.Context, _ *river.Job[task]) error {
+				runs <- struct{}{}
+				<-ctx.Done()
+				return ctx.Err()
+			}, riverlease.Lease(byDataset, longTTL, opts...))
+			job := q.add(t, task{Dataset: 42}, &river.InsertOpts{MaxAttempts: 1})
+			receive(t, runs, "the job")
+			client.cancel()
+			require.Zero(t, q.get(t, job.ID).Attempt)
+			if through {
+				requireHeld(t, b, "import:42")
+			} else {
+				requireFree(t, b, "import:42")
+			}
+		}
 	})
 }

@@ -86,17 +86,26 @@ func ipv6(host string) (string, error) {
 	return a.Unmap().String(), nil
 }
 
-// lookup maps case, width and the like as browsers do, and keeps hosts that
-// are no proper domain names (underscores, long labels) as they are.
+// lookup maps case, width and the like as browsers do, and keeps what is no
+// proper domain name (underscores, long labels) as it is.
 var lookup = idna.New(idna.MapForLookup(), idna.StrictDomainName(false), idna.CheckHyphens(false))
 
+const maxInternational = 2048 // bytes: the time that Punycode takes grows with the square
+
 func name(host string) (string, error) {
-	mapped, err := lookup.ToASCII(host)
-	if err != nil {
-		if strings.IndexFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) >= 0 {
+	mapped := strings.ToLower(host)
+	ascii := strings.IndexFunc(host, func(r rune) bool { return r >= utf8.RuneSelf }) < 0
+	if !ascii || strings.Contains(mapped, "xn--") {
+		if len(host) > maxInternational {
+			return "", errors.New("the internationalized host is too long")
+		}
+		switch looked, err := lookup.ToASCII(host); {
+		case err == nil:
+			mapped = looked
+		case !ascii:
 			return "", errors.New("the host is not a valid internationalized name")
 		}
-		mapped = strings.ToLower(host) // not one, but DNS may know it
+		// What only looks like Punycode stays as it is: DNS may know it.
 	}
 	mapped = strings.TrimSuffix(mapped, ".")
 	if mapped == "" {

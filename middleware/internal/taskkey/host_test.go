@@ -18,7 +18,7 @@ func hostKey(t testing.TB, url string) (string, error) {
 
 func TestHost(t *testing.T) {
 	label := strings.Repeat("a", 70)
-	long := strings.Repeat("long.", 150) + "example"
+	long := strings.Repeat("long.", 10000) + "example"
 	for want, urls := range map[string][]string{
 		"example.com": {
 			"http://example.com", "https://example.com/", "HTTP://EXAMPLE.COM/a", "https://example.com:8443/x?y=http://other.example",
@@ -79,6 +79,7 @@ func TestHostErrors(t *testing.T) {
 		"http://a%ff", "http://a\\hunter2@b.example", "http://a<b", "http://a|b", "http://a^b", "http://℀.example", "http://a：80",
 		"http://example.com:http", "http://example.com:80:80", "http://example.com:-1", "http://2001:db8::1", "http://[::1", "http://[::1]x", "http://[::1]:x",
 		"http://[127.0.0.1]", "http://[]", "http://[example.com]", "http://[::1%25]", "http://[::g]", "http://]", "http://\u00ad", "http://\u200d.example", "http://\ufffd.example",
+		"http://" + strings.Repeat("ü", 100000) + ".example", "http://xn--" + strings.Repeat("a", 100000),
 		"javascript://example.com", "http\x00://example.com",
 	} {
 		got, err := hostKey(t, url)
