@@ -1,0 +1,339 @@
+package redislease_test
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"github.com/stretchr/testify/require"
+
+	"github.com/simple-module/core/internal/teststore"
+	"github.com/simple-module/core/leases"
+	"github.com/simple-module/core/leases/leasetest"
+	"github.com/simple-module/core/leases/redislease"
+)
+
+const hang = time.Minute // a bound on a hang, not a measure
+
+var kinds = map[string]int{"lease": 0, "semaphore": 2}
+
+func claim(name string, slots int, owner string) leases.Claim {
+	return leases.Claim{Name: name, Slots: slots, Owner: owner, TTL: time.Minute}
+}
+
+func hold(c leases.Claim, g leases.Grant) leases.Hold {
+	return leases.Hold{Name: c.Name, Slots: c.Slots, Owner: c.Owner, Fence: g.Fence}
+}
+
+func acquire(t *testing.T, b leases.Backend, c leases.Claim) leases.Grant {
+	t.Helper()
+	g, err := b.Acquire(t.Context(), c)
+	require.NoError(t, err)
+	require.True(t, g.Held)
+	return g
+}
+
+// TestCase09_DeletedKeys: what an operator deletes is made anew, and the fence
+// still grows.
+func TestCase09_DeletedKeys(t *testing.T) {
+	for kind, slots := range kinds {
+		for _, deleted := range []string{"*", "*:fence", "*:owners", "*{x}"} {
+			t.Run(kind+" "+deleted, func(t *testing.T) {
+				c := teststore.Redis(t)
+				b := redislease.New(c)
+				first := acquire(t, b, claim("x", slots, "a"))
+				keys, err := c.Keys(t.Context(), deleted).Result()
+				require.NoError(t, err)
+				if len(keys) > 0 {
+					require.NoError(t, c.Del(t.Context(), keys...).Err())
+				}
+				again := acquire(t, b, claim("x", slots, "a"))
+				require.Greater(t, again.Fence, first.Fence)
+				ok, err := b.Release(t.Context(), hold(claim("x", slots, "a"), again))
+				require.NoError(t, err)
+				require.True(t, ok)
+			})
+		}
+	}
+}
+
+// TestR5_FlushedServer: the fence grows over the loss of all data.
+func TestR5_FlushedServer(t *testing.T) {
+	for kind, slots := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			c := teststore.Redis(t)
+			b := redislease.New(c)
+			last := int64(0)
+			for range 20 {
+				g := acquire(t, b, claim("x", slots, "a"))
+				require.Greater(t, g.Fence, last)
+				last = g.Fence
+				require.NoError(t, c.FlushDB(t.Context()).Err())
+			}
+		})
+	}
+}
+
+// TestR5_ClockSetBack: a fence that is ahead of the clock is gone past by one.
+func TestR5_ClockSetBack(t *testing.T) {
+	for kind, slots := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			c := teststore.Redis(t)
+			b := redislease.New(c)
+			ahead := time.Now().Add(time.Hour).UnixMicro()
+			require.NoError(t, c.Set(t.Context(), "sm:{x}:fence", ahead, 0).Err())
+			require.Equal(t, ahead+1, acquire(t, b, claim("x", slots, "a")).Fence)
+			require.Equal(t, ahead+2, acquire(t, b, claim("x", slots, "a")).Fence)
+		})
+	}
+}
+
+// TestGarbageInTheFenceKey: what an operator wrote there does not keep a name
+// from being acquired.
+func TestGarbageInTheFenceKey(t *testing.T) {
+	for kind, slots := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			c := teststore.Redis(t)
+			require.NoError(t, c.Set(t.Context(), "sm:{x}:fence", "what?", 0).Err())
+			require.Greater(t, acquire(t, redislease.New(c), claim("x", slots, "a")).Fence, int64(0))
+		})
+	}
+}
+
+// TestKeysExpire: nothing of a name stays for ever.
+func TestKeysExpire(t *testing.T) {
+	for kind, slots := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			c := teststore.Redis(t)
+			b := redislease.New(c, redislease.Prefix("app:"))
+			cl := claim("x", slots, "a")
+			g := acquire(t, b, cl)
+			check := func(when string) {
+				keys, err := c.Keys(t.Context(), "*").Result()
+				require.NoError(t, err)
+				require.NotEmpty(t, keys)
+				for _, k := range keys {
+					require.True(t, strings.HasPrefix(k, "app:{x}"), k)
+					require.Positive(t, c.PTTL(t.Context(), k).Val(), "%s %s", when, k)
+				}
+			}
+			check("held")
+			ok, err := b.Release(t.Context(), hold(cl, g))
+			require.NoError(t, err)
+			require.True(t, ok)
+			check("released")
+			require.EqualValues(t, 1, c.DBSize(t.Context()).Val(), "only the fence stays")
+		})
+	}
+}
+
+// TestCase17_BlackHole: a server that takes the request and never answers.
+func TestCase17_BlackHole(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			defer conn.Close()
+		}
+	}()
+	c := redis.NewClient(&redis.Options{Addr: l.Addr().String()})
+	defer c.Close()
+	b := redislease.New(c, redislease.Timeout(300*time.Millisecond))
+	operations := map[string]func(context.Context) error{
+		"acquire": func(ctx context.Context) error { _, err := b.Acquire(ctx, claim("x", 0, "a")); return err },
+		"refresh": func(ctx context.Context) error {
+			_, err := b.Refresh(ctx, leases.Hold{Name: "x", Owner: "a"}, time.Second)
+			return err
+		},
+		"release": func(ctx context.Context) error {
+			_, err := b.Release(ctx, leases.Hold{Name: "x", Owner: "a"})
+			return err
+		},
+	}
+	for name, do := range operations {
+		start := time.Now()
+		err := do(context.Background())
+		require.ErrorContains(t, err, "redis: no answer for 300ms", name)
+		require.NotErrorIs(t, err, leases.ErrNotAcquired, name)
+
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(50*time.Millisecond, cancel)
+		require.ErrorIs(t, do(ctx), context.Canceled, name)
+		require.Less(t, time.Since(start), hang)
+	}
+}
+
+// TestCase18_LostReply: a client whose reply was lost sends the command again.
+func TestCase18_LostReply(t *testing.T) {
+	for kind, slots := range kinds {
+		t.Run(kind, func(t *testing.T) {
+			direct := teststore.Redis(t)
+			p := newProxy(t, direct.Options().Addr)
+			opts := *direct.Options()
+			opts.Addr, opts.Dialer = p.addr, nil
+			c := redis.NewClient(&opts)
+			t.Cleanup(func() { c.Close() })
+			b := redislease.New(c)
+			cl := claim("x", slots, "a")
+			ok, err := b.Release(t.Context(), leases.Hold{Name: "x", Slots: slots, Owner: "a"}) // the scripts are known now
+			require.NoError(t, err)
+			require.False(t, ok)
+			acquire(t, b, claim("warm", slots, "a"))
+
+			p.dropNextReply()
+			g := acquire(t, b, cl)
+			require.Equal(t, 1, p.dropped(), "the reply of the acquire")
+			other := claim("x", slots, "b")
+			if slots > 0 { // it has taken one slot, not two
+				acquire(t, b, other)
+				other.Owner = "c"
+			}
+			busy, err := b.Acquire(t.Context(), other)
+			require.NoError(t, err)
+			require.False(t, busy.Held)
+
+			p.dropNextReply()
+			ok, err = b.Release(t.Context(), hold(cl, g))
+			require.NoError(t, err)
+			require.Equal(t, 2, p.dropped(), "the reply of the release")
+			require.True(t, ok, "it was released by this very call")
+			ok, err = b.Release(t.Context(), hold(cl, g))
+			require.NoError(t, err)
+			require.False(t, ok, "another call finds nothing")
+			acquire(t, b, other)
+		})
+	}
+}
+
+// TestCase19_NoScript: a flushed script cache is not noticed.
+func TestCase19_NoScript(t *testing.T) {
+	c := teststore.Redis(t)
+	b := redislease.New(c)
+	for _, slots := range kinds {
+		cl := claim(fmt.Sprint("x", slots), slots, "a")
+		flush := func() { require.NoError(t, c.ScriptFlush(t.Context()).Err()) }
+		flush()
+		g := acquire(t, b, cl)
+		flush()
+		ok, err := b.Refresh(t.Context(), hold(cl, g), time.Minute)
+		require.NoError(t, err)
+		require.True(t, ok)
+		flush()
+		ok, err = b.Release(t.Context(), hold(cl, g))
+		require.NoError(t, err)
+		require.True(t, ok)
+	}
+}
+
+// TestCase19_Restart: a restarted server, which has lost its data too, is used
+// as before.
+func TestCase19_Restart(t *testing.T) {
+	dir, port := t.TempDir(), freePort(t)
+	stop := startServer(t, dir, port)
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
+	defer c.Close()
+	b := redislease.New(c)
+	g := acquire(t, b, claim("x", 0, "a"))
+	stop()
+	_, err := b.Acquire(t.Context(), claim("x", 0, "a"))
+	require.ErrorContains(t, err, "redis: ")
+	startServer(t, dir, port)
+	again := acquire(t, b, claim("x", 0, "b")) // granted twice: the server lost the first
+	require.Greater(t, again.Fence, g.Fence, "and the fence tells")
+	ok, err := b.Refresh(t.Context(), hold(claim("x", 0, "a"), g), time.Minute)
+	require.NoError(t, err)
+	require.False(t, ok)
+}
+
+// TestCase24_Eviction: a server that evicts keys takes holds away early, and
+// nothing else.
+func TestCase24_Eviction(t *testing.T) {
+	port := freePort(t)
+	startServer(t, t.TempDir(), port, "--maxmemory-policy", "allkeys-random", "--maxmemory", "3mb")
+	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
+	defer c.Close()
+	b := redislease.New(c)
+	fences := map[string]int64{}
+	for i := range 3000 {
+		for _, name := range []string{fmt.Sprint("x", i%100), fmt.Sprint("filler", i)} {
+			for _, slots := range []int{0, 1000} {
+				cl := claim(fmt.Sprint(name, "/", slots), slots, "an owner token that fills some memory")
+				g := acquire(t, b, cl)
+				require.Greater(t, g.Fence, fences[cl.Name])
+				fences[cl.Name] = g.Fence
+			}
+		}
+	}
+	info, err := c.Info(t.Context(), "stats").Result()
+	require.NoError(t, err)
+	require.NotContains(t, info, "evicted_keys:0\r", "nothing was evicted: the test shows nothing")
+}
+
+// TestCase20_Cluster: every name works on a Cluster, where a script's keys must
+// lie in one slot.
+func TestCase20_Cluster(t *testing.T) {
+	var addrs []string
+	for range 3 {
+		port := freePort(t)
+		startServer(t, t.TempDir(), port, "--cluster-enabled", "yes")
+		addrs = append(addrs, "127.0.0.1:"+port)
+	}
+	out, err := exec.Command("redis-cli", append(append([]string{"--cluster", "create"}, addrs...), "--cluster-replicas", "0", "--cluster-yes")...).CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	c := redis.NewClusterClient(&redis.ClusterOptions{Addrs: addrs})
+	t.Cleanup(func() { c.Close() })
+	require.Eventually(t, func() bool {
+		ok := true
+		for _, addr := range addrs {
+			node := redis.NewClient(&redis.Options{Addr: addr})
+			info, err := node.ClusterInfo(t.Context()).Result()
+			node.Close()
+			ok = ok && err == nil && strings.Contains(info, "cluster_state:ok")
+		}
+		return ok
+	}, hang, 50*time.Millisecond)
+
+	for _, name := range []string{"}", "{", "{}", "{}x", "x{}", "a{b}c", "}{", "{{a}}", "%7D", "import:42", "{user}:1", "\n", "ü", strings.Repeat("{", 512)} {
+		for kind, slots := range kinds {
+			t.Run(fmt.Sprintf("%.20q %s", name, kind), func(t *testing.T) {
+				b := redislease.New(c)
+				cl := claim(name, slots, "a")
+				g := acquire(t, b, cl)
+				ok, err := b.Refresh(t.Context(), hold(cl, g), time.Minute)
+				require.NoError(t, err)
+				require.True(t, ok)
+				ok, err = b.Release(t.Context(), hold(cl, g))
+				require.NoError(t, err)
+				require.True(t, ok)
+			})
+		}
+	}
+	t.Run("conformance", func(t *testing.T) {
+		leasetest.Run(t, func(*testing.T) leases.Backend { return redislease.New(c) })
+	})
+}
+
+// TestR11_Prefix: a prefix with braces would move the hash tag.
+func TestR11_Prefix(t *testing.T) {
+	b := redislease.New(nil, redislease.Prefix("{app}:"))
+	_, err := b.Acquire(t.Context(), claim("x", 0, "a"))
+	require.ErrorIs(t, err, leases.ErrInvalid)
+	require.ErrorContains(t, err, `prefix must be without { and }, got "{app}:"`)
+}
+
+// TestPrefixKeepsApart two applications on one server.
+func TestPrefixKeepsApart(t *testing.T) {
+	c := teststore.Redis(t)
+	acquire(t, redislease.New(c, redislease.Prefix("a:")), claim("x", 0, "a"))
+	acquire(t, redislease.New(c, redislease.Prefix("b:")), claim("x", 0, "b"))
+}
