@@ -210,11 +210,15 @@ func (h *Handle) Refresh(ctx context.Context) error { return h.RefreshFor(ctx, h
 // RefreshFor makes the hold last ttl from now, 1 ms to 10 years; that may be
 // shorter than it would have lasted. The rest is as for Refresh.
 func (h *Handle) RefreshFor(ctx context.Context, ttl time.Duration) error {
-	cur, err := h.current("refresh")
+	if h.invalid != nil {
+		return h.invalid
+	}
+	ttl, err := CheckTTL(ttl)
 	if err != nil {
 		return err
 	}
-	if ttl, err = CheckTTL(ttl); err != nil {
+	cur, err := h.current("refresh")
+	if err != nil {
 		return err
 	}
 	return cur.refresh(ctx, ttl)

@@ -22,6 +22,7 @@ type hold struct {
 	reason    string        // why the hold is gone
 	deadline  time.Time     // with a monotonic reading (R8)
 	span      time.Duration // the TTL behind deadline
+	moved     chan struct{} // capacity 1: tells KeepAlive that deadline has moved
 	guard     *time.Timer   // fires at deadline
 	uncertain bool          // a Release failed, but may have been applied
 	detached  bool          // Do leaves it to its TTL
@@ -52,7 +53,7 @@ const (
 
 // newHold watches over a hold that was granted to a request sent at start.
 func newHold(b Backend, h Hold, start time.Time, ttl time.Duration) *hold {
-	n := &hold{Hold: h, backend: b, ttl: ttl, turn: make(chan struct{}, 1), deadline: start.Add(ttl), span: ttl}
+	n := &hold{Hold: h, backend: b, ttl: ttl, turn: make(chan struct{}, 1), moved: make(chan struct{}, 1), deadline: start.Add(ttl), span: ttl}
 	n.mu.Lock() // guard may fire before it is assigned
 	n.guard = time.AfterFunc(time.Until(n.deadline), n.guardFired)
 	n.mu.Unlock()
@@ -182,6 +183,10 @@ func (h *hold) refresh(ctx context.Context, ttl time.Duration) error {
 func (h *hold) setDeadline(start time.Time, ttl time.Duration) {
 	h.deadline, h.span = start.Add(ttl), ttl
 	h.guard.Reset(time.Until(h.deadline))
+	select {
+	case h.moved <- struct{}{}:
+	default:
+	}
 }
 
 func (h *hold) release(ctx context.Context) error {

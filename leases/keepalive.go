@@ -29,6 +29,9 @@ func (h *hold) keepAlive(ctx context.Context) {
 	for {
 		select {
 		case <-timer.C:
+		case <-h.moved:
+			timer.Reset(h.untilRefresh())
+			continue
 		case <-ctx.Done():
 			return
 		}
@@ -37,8 +40,7 @@ func (h *hold) keepAlive(ctx context.Context) {
 		err := h.refresh(attempt, h.ttl)
 		cancel()
 		switch {
-		case err == nil:
-			timer.Reset(h.untilRefresh())
+		case err == nil: // it has moved
 		case errors.Is(err, ErrLost) || ctx.Err() != nil:
 			return
 		default:
