@@ -14,8 +14,12 @@
 // server's clock has gone on by then.
 //
 // The scripts use GET, SET, DEL, PTTL, PEXPIRE, TYPE, TIME, ZADD, ZREM, ZSCORE,
-// ZCOUNT, ZRANGEBYSCORE, HSET, HGET and HDEL, and are called by EVALSHA and
-// EVAL.
+// ZCOUNT, ZRANGEBYSCORE, HSET, HGET, HDEL and PUBLISH, and are called by EVALSHA
+// and EVAL.
+//
+// A release is published on sm:{n}:free. While somebody waits, a process
+// subscribes to the names it waits for, on one connection for all; without
+// SUBSCRIBE waiting works by its back-off.
 //
 // # What is not promised
 //
@@ -50,6 +54,8 @@ type Backend struct {
 
 	process string // with calls, names each call
 	calls   atomic.Uint64
+
+	watches watches
 }
 
 // Option changes a Backend from its defaults.
@@ -81,7 +87,10 @@ func Timeout(d time.Duration) Option {
 
 // New returns a backend on c.
 func New(c redis.UniversalClient, opts ...Option) *Backend {
-	b := &Backend{client: c, prefix: "sm:", timeout: defaultTimeout, process: rand.Text()}
+	b := &Backend{
+		client: c, prefix: "sm:", timeout: defaultTimeout, process: rand.Text(),
+		watches: watches{client: c, channels: make(map[string]*channel)},
+	}
 	for _, o := range opts {
 		if o != nil {
 			o(b)

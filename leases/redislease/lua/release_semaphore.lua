@@ -1,6 +1,6 @@
 -- Ends the live hold of this owner and fence (R2, R3). The call's number stays
 -- with the fence: a client that sends the call again because the reply was
--- lost gets the same answer.
+-- lost gets the same answer. Waiters in other processes hear of it.
 -- KEYS: name, fence, owners. ARGV: owner, fence (0: any), call, fence's ttl in
 -- milliseconds. Returns 1, or 0 when there is no such hold.
 local time = redis.call('TIME')
@@ -14,6 +14,7 @@ if type(expiry) == 'string' and tonumber(expiry) > time[1] * 1000000 + time[2] t
         -- The fence kept is that of the latest grant, not of this one.
         local latest = kept and string.match(kept, '^%d+') or fence or '0'
         redis.call('SET', KEYS[2], latest .. ' ' .. ARGV[3], 'PX', ARGV[4])
+        redis.call('PUBLISH', KEYS[1] .. ':free', '')
         return 1
     end
 end
