@@ -42,9 +42,11 @@ func TestR7_TheFirstAttemptIsImmediateAndMayBeTheOnlyOne(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				b := heldByAnother(t, time.Hour)
 				began := time.Now()
-				require.ErrorIs(t, acquire(t.Context(), leases.On(b)), leases.ErrNotAcquired)
-				require.Zero(t, time.Since(began))
-				require.Len(t, b.calls("acquire"), 1)
+				for i := range 20 {
+					require.ErrorIs(t, acquire(t.Context(), leases.On(b)), leases.ErrNotAcquired)
+					require.Zero(t, time.Since(began))
+					require.Len(t, b.calls("acquire"), i+1)
+				}
 			})
 		})
 	}

@@ -1,6 +1,7 @@
 package leasetest
 
 import (
+	"errors"
 	"testing"
 	"time"
 
@@ -187,6 +188,29 @@ func reacquire(t *testing.T, s store) {
 			for i := range max(k, 1) {
 				s.hold(t, "R4", leases.Claim{Name: name, Slots: k, Owner: owner(i), TTL: long})
 			}
+		}
+	})
+
+	t.Run("released_at_once", func(t *testing.T) {
+		t.Parallel()
+		for _, k := range kinds {
+			name, ctx := newName(), bounded(t)
+			concurrently(t, 8, func(int) error {
+				for range 6 {
+					g, err := s.Acquire(ctx, leases.Claim{Name: name, Slots: k.slots, Owner: "a", TTL: long})
+					if err == nil && !g.Held {
+						err = errors.New("R4: an owner is refused though nobody else ever held the name")
+					}
+					if err != nil {
+						return err
+					}
+					h := leases.Hold{Name: name, Slots: k.slots, Owner: "a", Fence: g.Fence}
+					if _, err := s.Release(ctx, h); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
 		}
 	})
 
