@@ -91,10 +91,10 @@ func (b *Backend) Acquire(ctx context.Context, c leases.Claim) (leases.Grant, er
 		var (
 			fence, left *int64
 			otherKind   bool
-			live        int
+			others      int
 		)
 		err := b.do(ctx, func(ctx context.Context) error {
-			return b.pool.QueryRow(ctx, query, args...).Scan(&fence, &otherKind, &live, &left)
+			return b.pool.QueryRow(ctx, query, args...).Scan(&fence, &otherKind, &others, &left)
 		})
 		switch {
 		case hasCode(err, lockNotAvailable):
@@ -116,7 +116,7 @@ func (b *Backend) Acquire(ctx context.Context, c leases.Claim) (leases.Grant, er
 			return leases.Grant{Held: true, Fence: *fence}, nil
 		case otherKind:
 			return leases.Grant{}, c.KindError()
-		case live >= max(c.Slots, 1):
+		case others >= max(c.Slots, 1):
 			return leases.Grant{RetryAfter: time.Duration(max(*left, 1)) * time.Millisecond}, nil
 		}
 		// Another grant of the name was faster, and left room for this one.

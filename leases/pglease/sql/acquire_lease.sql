@@ -10,9 +10,9 @@
 -- been refreshed since.
 --
 -- $1 name, $2 owner, $3 ttl in milliseconds, $4 lock_timeout.
--- Returns fence (null: refused, or somebody was faster if nothing was live),
--- whether the live holds are of the other kind, how many are live, and the
--- milliseconds until the first one ends.
+-- Returns fence (null: refused, or somebody was faster if no other owner's hold
+-- was live), whether the live holds are of the other kind, how many are other
+-- owners', and the milliseconds until the first live one ends.
 WITH seen AS MATERIALIZED (
     SELECT
         max(fence) AS fence,
@@ -50,6 +50,6 @@ granted AS (
 SELECT
     granted.fence,
     seen.other_kind,
-    seen.live,
+    seen.live - seen.own,
     ceil(extract(epoch FROM seen.first - clock_timestamp()) * 1000)::bigint
 FROM seen LEFT JOIN granted ON true

@@ -63,6 +63,6 @@ granted AS (
 SELECT
     granted.fence,
     seen.other_kind,
-    seen.live,
+    seen.live - (seen.own IS NOT NULL)::integer,
     ceil(extract(epoch FROM seen.first - clock_timestamp()) * 1000)::bigint
 FROM seen LEFT JOIN granted ON true
