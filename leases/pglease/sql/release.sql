@@ -1,22 +1,26 @@
--- Ends a hold that is live once its row is locked (R2, R3). The commit does not
--- wait for the disk: a release that a crash undoes costs others no more than
--- the rest of the TTL.
--- $1 name, $2 owner, $3 fence (0: any), $4 slots (0: lease), $5 lock_timeout.
-WITH settings AS MATERIALIZED (
-    SELECT set_config('lock_timeout', $5, true), set_config('synchronous_commit', 'off', true)
+-- Ends a hold that is live once its row is locked (R2, R3), as refresh.sql does.
+-- The row stays, for its fence. The commit does not wait for the disk: a release
+-- that a crash undoes costs others no more than the rest of the TTL.
+-- $1 name, $2 owner, $3 fence (0: any), $4 slots (0: lease)
+WITH
+settings AS MATERIALIZED (
+    SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
 ),
-hold AS MATERIALIZED (
-    SELECT l.name, l.slot, l.expires_at
+locked AS MATERIALIZED (
+    SELECT l.slot, l.expires_at
     FROM settings, sm_lease AS l
     WHERE
-        l.name = $1
-        AND l.holder = $2
+        l.name = $1::text
+        AND l.holder = $2::text
+        AND $3::bigint IN (0, l.fence)
         AND (l.slot > 0) = ($4::integer > 0)
-        AND ($3::bigint = 0 OR l.fence = $3::bigint)
-        AND l.expires_at > statement_timestamp()
+        AND l.expires_at > '-infinity'
     FOR NO KEY UPDATE OF l
+),
+live AS MATERIALIZED (
+    SELECT slot FROM locked WHERE expires_at > clock_timestamp()
 )
 UPDATE sm_lease AS l
 SET expires_at = '-infinity'
-FROM hold
-WHERE l.name = hold.name AND l.slot = hold.slot AND hold.expires_at > clock_timestamp()
+FROM live
+WHERE l.name = $1::text AND l.slot = live.slot
