@@ -23,29 +23,37 @@
 //
 // A task whose key is busy waits in place for a moment (Wait, MaxWaiting) and
 // then goes back into the queue: to the retry set, which [Configure] keeps
-// from counting it as a failure. Without Configure it works as well, but each
-// time counts as a failed attempt with asynq's usual delay.
+// from counting it as a failure. asynq keeps that set's times in whole seconds
+// and looks at it every DelayedTaskCheckInterval, so a task may come back up
+// to a second sooner, or an interval later, than its delay. An ErrorHandler
+// sees busy tasks too: [IsBusy] tells. Without Configure all this works as
+// well, but each time counts as a failed attempt with asynq's usual delay.
 //
 // asynq archives what comes back from its last attempt, whatever the error
 // says. There a busy task waits in place until it can run, however many wait
-// already, as long as its timeout or deadline allows (asynq's default is 30
-// minutes); only when that passes does asynq archive it. Give tasks a retry or
-// more if their keys are often busy for long.
+// already, and keeps a worker busy meanwhile. Its timeout or deadline bounds
+// that (asynq's default is 30 minutes); when it passes, asynq archives the
+// task, as it does with one that ran too long. Give tasks a retry or more if
+// their keys are often busy for long.
 //
 // # Several at once
 //
 // Middlewares stack: a task then runs when it holds all of their names. While
-// an inner one is busy the outer ones are given back. leases.FromContext finds
-// the innermost handle.
+// an inner one is busy the outer ones are given back at once, and the task
+// waits in place holding none of them; then the outermost middleware calls
+// what it wraps again. leases.FromContext finds the innermost handle. Several
+// on one key with the same backend are one hold: do not stack those.
 //
 // # What asynq does besides
 //
 // The time in the middleware counts towards the task's timeout. A handler that
 // ignores its ctx past the timeout is abandoned by asynq and overlaps its own
 // retry: the retry takes the hold over, and the older attempt's ctx has ended
-// with ErrLost. So it is with a task that is still running, or still waiting in
-// place, when the server's ShutdownTimeout has passed: asynq puts it back and
-// does not end its ctx. End the process soon after Shutdown.
+// with ErrLost: at once in the same process, elsewhere at its TTL or its next
+// refresh. So it is with a task that still runs when ShutdownTimeout has
+// passed, or whose worker has lost touch with Redis for 30 s: asynq ends its
+// ctx and puts it back. A task that waits in place then does not begin any
+// more. End the process soon after Shutdown.
 package asynqlease
 
 import (
@@ -56,6 +64,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/simple-module/core/leases"
 	"github.com/simple-module/core/middleware/internal/taskguard"
 	"github.com/simple-module/core/middleware/internal/taskkey"
 )
@@ -105,6 +114,9 @@ func Semaphore(key KeyFunc, slots int, ttl time.Duration, opts ...Option) asynq.
 func middleware(key KeyFunc, guard *taskguard.Guard) asynq.MiddlewareFunc {
 	return func(next asynq.Handler) asynq.Handler {
 		return asynq.HandlerFunc(func(ctx context.Context, t *asynq.Task) error {
+			if key == nil {
+				return fmt.Errorf("asynqlease: %w: key must not be nil", leases.ErrInvalid)
+			}
 			k, err := key(ctx, t)
 			if err != nil {
 				return fmt.Errorf("asynqlease: task %q: %w", t.Type(), err)

@@ -2,23 +2,43 @@ package taskguard
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
-	"sync"
 	"time"
 
 	"github.com/simple-module/core/leases"
 )
 
+// RescheduleError says that the task has not run, since its name is busy, and
+// is to come back after Delay. It matches leases.ErrNotAcquired.
+type RescheduleError struct {
+	Delay time.Duration
+	Busy  *leases.NotAcquiredError
+	guard *Guard // that found it busy
+}
+
+func (e *RescheduleError) Error() string {
+	return fmt.Sprintf("%v; the task comes back in %v", e.Busy, e.Delay.Round(time.Millisecond))
+}
+
+func (e *RescheduleError) Unwrap() error { return e.Busy }
+
+// failError is the error of Fail. An outer guard knows by it that the task has
+// not begun.
+type failError struct{ error }
+
+func (e *failError) Unwrap() error { return e.error }
+
 // whenBusy is what a busy name becomes in a queue.
-func (c *config) whenBusy(ctx context.Context, busy *leases.NotAcquiredError) error {
-	switch c.busy {
+func (g *Guard) whenBusy(ctx context.Context, busy *leases.NotAcquiredError) error {
+	switch g.config.busy {
 	case Skip:
-		c.logger().InfoContext(ctx, "task skipped: its lease is busy", "name", busy.Name, "retry_after", busy.RetryAfter)
+		g.config.logger().InfoContext(ctx, "task skipped: its lease is busy", "name", busy.Name, "retry_after", busy.RetryAfter)
 		return nil
 	case Fail:
-		return busy
+		return &failError{busy}
 	}
-	return &RescheduleError{Delay: delay(busy.RetryAfter), Busy: busy}
+	return &RescheduleError{Delay: delay(busy.RetryAfter), Busy: busy, guard: g}
 }
 
 const (
@@ -34,34 +54,4 @@ func delay(remaining time.Duration) time.Duration {
 		d = min(d, remaining)
 	}
 	return max(d, leastDelay)
-}
-
-// room counts the tasks of each name that wait in place, so that one busy name
-// does not fill every worker of a process.
-type room struct {
-	most int
-
-	mu      sync.Mutex
-	waiting map[string]int
-}
-
-func (r *room) enter(name string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.waiting[name] >= r.most {
-		return false
-	}
-	if r.waiting == nil {
-		r.waiting = make(map[string]int)
-	}
-	r.waiting[name]++
-	return true
-}
-
-func (r *room) leave(name string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if r.waiting[name]--; r.waiting[name] == 0 {
-		delete(r.waiting, name)
-	}
 }

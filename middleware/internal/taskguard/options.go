@@ -20,8 +20,8 @@ const (
 	Fail
 )
 
-// DefaultWait is how long a task waits in place before it is rescheduled. To
-// be skipped or to fail it does not wait by default.
+// DefaultWait is how long a task waits in place before it is rescheduled. To be
+// skipped or to fail it does not wait by default.
 const DefaultWait = 200 * time.Millisecond
 
 // Option changes a Guard from its defaults.
@@ -77,7 +77,9 @@ func OnBusy(b Busy) Option {
 	}
 }
 
-// Wait is how long a task waits in place; 0: not at all.
+// Wait is how long a task waits in place, at most half of the time until its
+// deadline; 0: not at all. Inside another guard a task that is to be skipped or
+// to fail does not wait.
 func Wait(d time.Duration) Option {
 	return func(c *config) {
 		if d < 0 {

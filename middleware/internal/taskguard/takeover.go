@@ -25,10 +25,7 @@ func (g *Guard) takenOver(ctx context.Context, h *leases.Handle) bool {
 	default:
 		return false
 	}
-	b := g.config.backend
-	if b == nil {
-		b = leases.Default()
-	}
+	b := g.backend()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTime)
 	defer cancel()
 	hold := leases.Hold{Name: h.Name(), Slots: g.slots, Owner: h.Token(), Fence: h.Fence()}

@@ -5,7 +5,6 @@ package taskguard
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/simple-module/core/leases"
@@ -15,30 +14,24 @@ import (
 // Guard is what the tasks of one middleware run under. It is safe for
 // concurrent use.
 type Guard struct {
-	handle func(name string, opts ...leases.Option) *leases.Handle
-	slots  int // 0: a lease
-	ttl    time.Duration
-	config config
-	room   room
+	newHandle func(name string, opts ...leases.Option) *leases.Handle
+	slots     int // 0: a lease
+	ttl       time.Duration
+	config    config
 }
 
 // Lease returns a guard of exclusive leases.
 func Lease(ttl time.Duration, opts []Option) *Guard {
-	return newGuard(&Guard{ttl: ttl, config: newConfig(1, opts), handle: func(name string, opts ...leases.Option) *leases.Handle {
+	return &Guard{ttl: ttl, config: newConfig(1, opts), newHandle: func(name string, opts ...leases.Option) *leases.Handle {
 		return leases.Lease(name, ttl, opts...)
-	}})
+	}}
 }
 
 // Semaphore returns a guard of semaphores.
 func Semaphore(slots int, ttl time.Duration, opts []Option) *Guard {
-	return newGuard(&Guard{slots: slots, ttl: ttl, config: newConfig(slots, opts), handle: func(name string, opts ...leases.Option) *leases.Handle {
+	return &Guard{slots: slots, ttl: ttl, config: newConfig(slots, opts), newHandle: func(name string, opts ...leases.Option) *leases.Handle {
 		return leases.Semaphore(name, slots, ttl, opts...)
-	}})
-}
-
-func newGuard(g *Guard) *Guard {
-	g.room.most = g.config.maxWaiting
-	return g
+	}}
 }
 
 // Task is one attempt of a task.
@@ -50,26 +43,13 @@ type Task struct {
 	Owner string
 
 	// MustWait says that the queue would drop the task if it were put back:
-	// instead of that it waits in place until ctx ends.
+	// instead of that it waits in place until ctx ends. It needs an Owner.
 	MustWait bool
 
 	// WillRetry reports whether the queue brings the task back after it failed
 	// with err: HoldThroughRetries then leaves it its hold. nil: never.
 	WillRetry func(err error) bool
 }
-
-// RescheduleError says that the task has not run, since its name is busy, and
-// is to come back after Delay. It matches leases.ErrNotAcquired.
-type RescheduleError struct {
-	Delay time.Duration
-	Busy  *leases.NotAcquiredError
-}
-
-func (e *RescheduleError) Error() string {
-	return fmt.Sprintf("%v; the task comes back in %v", e.Busy, e.Delay.Round(time.Millisecond))
-}
-
-func (e *RescheduleError) Unwrap() error { return e.Busy }
 
 // Run calls work while the task's name is held. work's ctx carries the handle
 // and ends when the hold is lost. Run returns work's error, joined with one
@@ -80,6 +60,10 @@ func (e *RescheduleError) Unwrap() error { return e.Busy }
 // Skip), a *RescheduleError, an error that counts as a failure (Fail), or what
 // kept the name from being acquired: the store's error, a bad argument's, or
 // ctx's. A task never runs without its guard.
+//
+// Guards nest. An inner one does not wait in place, since the outer's name is
+// held then: the outermost does that for it, holding nothing else, and calls
+// work again.
 func (g *Guard) Run(ctx context.Context, t Task, work func(ctx context.Context) error) error {
 	if g.config.err != nil {
 		return g.config.err
@@ -87,21 +71,54 @@ func (g *Guard) Run(ctx context.Context, t Task, work func(ctx context.Context) 
 	if t.Key == "" {
 		return work(ctx)
 	}
-	name, ran := taskkey.Name(t.Key), (*leases.Handle)(nil)
+	name := taskkey.Name(t.Key)
+	if ctx.Value(inside{}) != nil {
+		return g.attempt(ctx, name, t, work, false)
+	}
+	ctx = context.WithValue(ctx, inside{}, true)
+	err := g.attempt(ctx, name, t, work, true)
+	for again := t.Owner != ""; again; again = t.MustWait {
+		var busy *RescheduleError
+		if !errors.As(err, &busy) || busy.guard == g && !t.MustWait {
+			break
+		}
+		called := false
+		waited := busy.guard.wait(ctx, busy.Busy.Name, t, busy.Busy, func(context.Context) error {
+			called = true
+			// Not under the ctx of this hold: busy.guard takes it over, since
+			// the task is its owner (R4).
+			err = g.attempt(ctx, name, t, work, false)
+			return nil
+		})
+		if !called && asBusy(waited) == nil {
+			return waited
+		}
+		if !called {
+			break
+		}
+	}
+	return err
+}
+
+// inside is the key of a ctx inside a guard.
+type inside struct{}
+
+// attempt acquires the name, at once or after a wait in place, and calls work.
+func (g *Guard) attempt(ctx context.Context, name string, t Task, work func(context.Context) error, mayWait bool) error {
+	var ran *leases.Handle
 	guarded := func(ctx context.Context) error {
 		if ctx.Err() != nil { // it ended while the grant was on its way
 			return context.Cause(ctx)
 		}
 		ran, _ = leases.FromContext(ctx)
-		return g.attempt(ctx, t, work)
+		return g.work(ctx, t, work)
 	}
-
-	err := g.acquire(name, t, leases.NonBlocking()).Do(ctx, guarded)
-	if busy := asBusy(err); ran == nil && busy != nil {
+	err := g.handle(name, t, leases.NonBlocking()).Do(ctx, guarded)
+	if busy := asBusy(err); ran == nil && busy != nil && mayWait {
 		err = g.wait(ctx, name, t, busy, guarded)
 	}
 	if busy := asBusy(err); ran == nil && busy != nil {
-		return g.config.whenBusy(ctx, busy)
+		return g.whenBusy(ctx, busy)
 	}
 	if ran != nil && err != nil && t.Owner != "" && g.takenOver(ctx, ran) {
 		g.config.logger().WarnContext(ctx, "task ended after a later attempt of it had taken its lease over", "name", name, "fence", ran.Fence(), "error", err)
@@ -110,33 +127,18 @@ func (g *Guard) Run(ctx context.Context, t Task, work func(ctx context.Context) 
 	return err
 }
 
-func (g *Guard) acquire(name string, t Task, opts ...leases.Option) *leases.Handle {
+func (g *Guard) handle(name string, t Task, opts ...leases.Option) *leases.Handle {
 	if t.Owner != "" {
 		opts = append(opts, leases.Owner(taskkey.Owner(t.Owner)))
 	}
-	return g.handle(name, append(opts, g.config.handle...)...)
+	return g.newHandle(name, append(opts, g.config.handle...)...)
 }
 
-// wait waits in place, if the task may, and otherwise returns busy.
-func (g *Guard) wait(ctx context.Context, name string, t Task, busy error, guarded func(context.Context) error) error {
-	if t.MustWait && g.config.busy == Reschedule {
-		return g.acquire(name, t).Do(ctx, guarded)
+func (g *Guard) backend() leases.Backend {
+	if g.config.backend != nil {
+		return g.config.backend
 	}
-	if g.config.wait == 0 || !g.room.enter(name) {
-		return busy
-	}
-	waiting := true
-	leave := func() {
-		if waiting {
-			waiting = false
-			g.room.leave(name)
-		}
-	}
-	defer leave()
-	return g.acquire(name, t, leases.Wait(g.config.wait)).Do(ctx, func(ctx context.Context) error {
-		leave()
-		return guarded(ctx)
-	})
+	return leases.Default()
 }
 
 // asBusy returns nil for an error that says more than that the name is busy:
@@ -148,9 +150,9 @@ func asBusy(err error) *leases.NotAcquiredError {
 
 var errPanic = errors.New("the task panicked")
 
-// attempt is one attempt of the work. If the queue will bring the task back,
-// HoldThroughRetries leaves it its hold, with a whole TTL.
-func (g *Guard) attempt(ctx context.Context, t Task, work func(context.Context) error) error {
+// work calls work. If the queue will bring the task back, HoldThroughRetries
+// leaves it its hold, with a whole TTL.
+func (g *Guard) work(ctx context.Context, t Task, work func(context.Context) error) error {
 	err := errPanic
 	defer func() {
 		if !g.keeps(t, err) {
@@ -171,7 +173,10 @@ func (g *Guard) attempt(ctx context.Context, t Task, work func(context.Context) 
 // keeps reports whether the task keeps its hold after err. A task that has only
 // found an inner guard busy has not begun: it gives the outer one back.
 func (g *Guard) keeps(t Task, err error) bool {
-	var inner *RescheduleError
+	var (
+		rescheduled *RescheduleError
+		failed      *failError
+	)
 	return g.config.holdThroughRetries && t.Owner != "" && t.WillRetry != nil &&
-		err != nil && !errors.As(err, &inner) && t.WillRetry(err)
+		err != nil && !errors.As(err, &rescheduled) && !errors.As(err, &failed) && t.WillRetry(err)
 }

@@ -1,0 +1,89 @@
+package asynqlease_test
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/stretchr/testify/require"
+
+	"github.com/simple-module/core/internal/teststore"
+	"github.com/simple-module/core/leases"
+	"github.com/simple-module/core/leases/pglease"
+	"github.com/simple-module/core/leases/redislease"
+	"github.com/simple-module/core/leases/sqlitelease"
+	"github.com/simple-module/core/migrations"
+)
+
+// backends opens a fresh one of each kind.
+var backends = map[string]func(t *testing.T) leases.Backend{
+	"in-process": func(*testing.T) leases.Backend { return leases.NewInProcess() },
+	"Redis":      func(t *testing.T) leases.Backend { return redislease.New(teststore.Redis(t)) },
+	"Postgres": func(t *testing.T) leases.Backend {
+		pool := teststore.Postgres(t)
+		db := stdlib.OpenDBFromPool(pool)
+		require.NoError(t, migrations.Up(t.Context(), db, "postgres"))
+		require.NoError(t, db.Close())
+		return pglease.New(pool)
+	},
+	"SQLite": func(t *testing.T) leases.Backend { return sqlitelease.New(openSQLite(t, teststore.SQLitePath(t))) },
+}
+
+func openSQLite(t *testing.T, path string) *sql.DB {
+	t.Helper()
+	db, err := sqlitelease.Open(path)
+	require.NoError(t, err)
+	t.Cleanup(func() { db.Close() })
+	require.NoError(t, migrations.Up(t.Context(), db, "sqlite"))
+	return db
+}
+
+// onBackends runs the test with asynq on Redis and the leases on each backend.
+func onBackends(t *testing.T, test func(t *testing.T, q *queue, b leases.Backend)) {
+	t.Helper()
+	t.Parallel()
+	for kind, backend := range backends {
+		t.Run("leases on "+kind, func(t *testing.T) {
+			t.Parallel()
+			test(t, newQueue(t), backend(t))
+		})
+	}
+}
+
+// troubled is a backend whose store can be made to fail. It counts the attempts
+// that it has refused.
+type troubled struct {
+	leases.Backend
+	acquire, release atomic.Bool
+	refused          atomic.Int64
+}
+
+var errStore = errors.New("store: connection refused")
+
+func (b *troubled) Acquire(ctx context.Context, c leases.Claim) (leases.Grant, error) {
+	if b.acquire.Load() {
+		return leases.Grant{}, errStore
+	}
+	g, err := b.Backend.Acquire(ctx, c)
+	if err == nil && !g.Held {
+		b.refused.Add(1)
+	}
+	return g, err
+}
+
+func (b *troubled) Release(ctx context.Context, h leases.Hold) (bool, error) {
+	if b.release.Load() {
+		return false, errStore
+	}
+	return b.Backend.Release(ctx, h)
+}
+
+// awaitRefused returns once n attempts have been refused.
+func (b *troubled) awaitRefused(t *testing.T, n int64) {
+	t.Helper()
+	require.Eventually(t, func() bool { return b.refused.Load() >= n }, hang, time.Millisecond, "nobody asked")
+}
