@@ -41,6 +41,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/simple-module/core/internal/subscription"
 	"github.com/simple-module/core/leases"
 )
 
@@ -55,7 +56,7 @@ type Backend struct {
 	process string // with calls, names each call
 	calls   atomic.Uint64
 
-	watches watches
+	watched subscription.Set
 }
 
 // Option changes a Backend from its defaults.
@@ -87,10 +88,8 @@ func Timeout(d time.Duration) Option {
 
 // New returns a backend on c.
 func New(c redis.UniversalClient, opts ...Option) *Backend {
-	b := &Backend{
-		client: c, prefix: "sm:", timeout: defaultTimeout, process: rand.Text(),
-		watches: watches{client: c, channels: make(map[string]*channel)},
-	}
+	b := &Backend{client: c, prefix: "sm:", timeout: defaultTimeout, process: rand.Text()}
+	b.watched.Run = b.listen
 	for _, o := range opts {
 		if o != nil {
 			o(b)
