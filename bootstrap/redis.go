@@ -2,12 +2,15 @@ package bootstrap
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/simple-module/core/leases/redislease"
 )
 
 const redisForms = "redis://[user:password@]host:port[/db], rediss://…, unix://[user:password@]/path/to.sock; for a Cluster with ?addr=host:port&addr=…, for Sentinel with ?master_name=NAME&addr=…"
@@ -19,31 +22,79 @@ type redisOptions struct {
 	failover *redis.FailoverOptions
 }
 
-// parseRedisURL never puts what it could not parse into an error: it may be a
-// part of the password.
+func redisTarget(raw, prefix string) (target, error) {
+	if strings.ContainsAny(prefix, "{}") {
+		return target{}, errors.New("SM_REDIS_PREFIX must be without { and }")
+	}
+	o, err := parseRedisURL(raw)
+	if err != nil {
+		return target{}, err
+	}
+	return target{
+		kind: "redis", where: "Redis at " + o.where(), variable: "SM_REDIS_URL", secrets: secretsOf(raw),
+		open: func(ctx context.Context) (*Runtime, error) {
+			c, err := openRedis(ctx, o)
+			if err != nil {
+				return nil, err
+			}
+			var opts []redislease.Option
+			if prefix != "" {
+				opts = append(opts, redislease.Prefix(prefix))
+			}
+			return &Runtime{redis: c, backend: redislease.New(c, opts...)}, nil
+		},
+	}, nil
+}
+
 func parseRedisURL(raw string) (o redisOptions, err error) {
 	u, err := url.Parse(raw)
-	if err != nil || (u.Host == "" && u.Path == "") {
-		return o, fmt.Errorf("SM_REDIS_URL is not a URL that can be used; it must be one of: %s (special characters in the password must be percent-encoded)", redisForms)
+	_, _, ok := split(raw)
+	if !ok || err != nil || !slices.Contains([]string{"redis", "rediss", "unix"}, u.Scheme) || u.Host+u.Path == "" {
+		return o, fmt.Errorf("SM_REDIS_URL must be one of: %s (%s)", redisForms, encodeHint)
 	}
-	switch u.Scheme {
-	case "redis", "rediss", "unix":
-	default:
-		return o, fmt.Errorf("SM_REDIS_URL has the scheme %q; it must be one of: %s", u.Scheme, redisForms)
-	}
+	// What go-redis would ignore, or panic at, or show.
 	query := u.Query()
+	refuse := func(when bool, format string, args ...any) {
+		if when && err == nil {
+			err = fmt.Errorf("SM_REDIS_URL: "+format, args...)
+		}
+	}
+	sentinel, cluster := query.Has("master_name"), query.Has("addr")
+	refuse(u.Scheme == "unix" && (sentinel || cluster), "a Cluster or Sentinels are reached by redis:// or rediss://")
+	refuse(sentinel && query.Get("master_name") == "", "master_name is empty: it is the name by which the Sentinels know the master")
+	for _, name := range []string{"replica_only", "route_randomly", "route_by_latency"} {
+		refuse(sentinel && query.Has(name), "%s can't be used: leases are kept by the master", name)
+	}
+	refuse(!sentinel && cluster && strings.Trim(u.Path, "/0") != "", "a Cluster has no other database than 0")
+	for _, addr := range query["addr"] {
+		refuse(strings.Contains(addr, "@"), "addr must be host:port; user and password stand before the first host, for all servers")
+	}
+	if err != nil {
+		return o, err
+	}
 	switch {
-	case query.Has("master_name"):
+	case sentinel:
 		o.failover, err = redis.ParseFailoverURL(raw)
-	case query.Has("addr"):
+	case cluster:
 		o.cluster, err = redis.ParseClusterURL(raw)
 	default:
 		o.single, err = redis.ParseURL(raw)
 	}
 	if err != nil {
-		return o, fmt.Errorf("SM_REDIS_URL: %s; it must be one of: %s", scrub(strings.TrimPrefix(err.Error(), "redis: "), raw), redisForms)
+		return redisOptions{}, fmt.Errorf("SM_REDIS_URL: %s; it must be one of: %s", secretsOf(raw).hide(strings.TrimPrefix(err.Error(), "redis: ")), redisForms)
 	}
 	return o, nil
+}
+
+// where is what an error may say of the servers.
+func (o redisOptions) where() string {
+	switch {
+	case o.failover != nil:
+		return "the Sentinels " + strings.Join(o.failover.SentinelAddrs, ", ")
+	case o.cluster != nil:
+		return strings.Join(o.cluster.Addrs, ", ")
+	}
+	return o.single.Addr
 }
 
 // client makes the client. Its reads end with their ctx's deadline.
@@ -60,79 +111,61 @@ func (o redisOptions) client() redis.UniversalClient {
 	return redis.NewClient(o.single)
 }
 
-// where is what an error may say of the servers.
-func (o redisOptions) where() string {
-	switch {
-	case o.failover != nil:
-		return "the Sentinels " + strings.Join(o.failover.SentinelAddrs, ", ")
-	case o.cluster != nil:
-		return strings.Join(o.cluster.Addrs, ", ")
-	}
-	return o.single.Addr
-}
-
 // openRedis connects and asks what server it is. One of a Cluster gets a
 // client for the whole of it.
-func openRedis(ctx context.Context, raw string) (redis.UniversalClient, error) {
-	o, err := parseRedisURL(raw)
-	if err != nil {
-		return nil, err
-	}
+func openRedis(ctx context.Context, o redisOptions) (redis.UniversalClient, error) {
 	c := o.client()
 	if err := c.Ping(ctx).Err(); err != nil {
 		c.Close()
-		return nil, &failure{fmt.Sprintf("Redis at %s can't be used: %s (is it running, and is SM_REDIS_URL right?)", o.where(), scrub(because(ctx, err), raw)), err}
+		return nil, err
 	}
 	if o.single == nil {
 		return c, nil
 	}
-	info, err := c.Info(ctx, "server", "replication", "cluster").Result()
+	// HELLO is allowed to every user. A proxy may not know it: then what was
+	// set is taken as it is.
+	hello := redis.NewMapStringInterfaceCmd(ctx, "hello")
+	_ = c.Process(ctx, hello)
+	server := hello.Val()
+	version := fmt.Sprint(server["version"])
+	var err error
+	switch {
+	case server["mode"] == "cluster" && o.single.Network == "unix":
+		err = failuref(nil, "it is one of a Cluster: set SM_REDIS_URL to its host and port")
+	case server["mode"] == "cluster":
+		c.Close()
+		return openRedis(ctx, redisOptions{cluster: clusterOf(o.single)})
+	case server["mode"] == "sentinel":
+		err = failuref(nil, "it is a Sentinel: add ?master_name=NAME to SM_REDIS_URL")
+	case server["role"] == "replica":
+		err = failuref(nil, "it is a read-only replica: set SM_REDIS_URL to its master, or to Sentinels")
+	case older(version, 6, 2):
+		err = failuref(nil, "it has version %s; 6.2 or newer is needed", version)
+	}
 	if err != nil {
-		return c, nil // it may not be allowed; nothing depends on it
-	}
-	if clustered(info) {
 		c.Close()
-		cluster := redisOptions{cluster: &redis.ClusterOptions{
-			Addrs: []string{o.single.Addr}, Username: o.single.Username, Password: o.single.Password,
-			TLSConfig: o.single.TLSConfig, ClientName: o.single.ClientName,
-			DialTimeout: o.single.DialTimeout, ReadTimeout: o.single.ReadTimeout, WriteTimeout: o.single.WriteTimeout,
-			PoolSize: o.single.PoolSize,
-		}}
-		c = cluster.client()
-		if err := c.Ping(ctx).Err(); err != nil {
-			c.Close()
-			return nil, &failure{fmt.Sprintf("the Redis Cluster of %s can't be used: %s", o.where(), scrub(because(ctx, err), raw)), err}
-		}
-		return c, nil
-	}
-	if infoField(info, "role") == "slave" {
-		c.Close()
-		return nil, fmt.Errorf("Redis at %s is a read-only replica: set SM_REDIS_URL to its master", o.where())
-	}
-	if v := infoField(info, "redis_version"); v != "" && older(v, 6, 2) {
-		c.Close()
-		return nil, fmt.Errorf("Redis at %s has version %s; 6.2 or newer is needed", o.where(), v)
+		return nil, err
 	}
 	return c, nil
 }
 
-func clustered(info string) bool { return infoField(info, "cluster_enabled") == "1" }
-
-func infoField(info, name string) string {
-	for line := range strings.Lines(info) {
-		if v, ok := strings.CutPrefix(strings.TrimSpace(line), name+":"); ok {
-			return v
-		}
+// clusterOf are the options for the Cluster that a server belongs to.
+func clusterOf(o *redis.Options) *redis.ClusterOptions {
+	return &redis.ClusterOptions{
+		Addrs: []string{o.Addr}, Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
+		ClientName: o.ClientName, Protocol: o.Protocol,
+		MaxRetries: o.MaxRetries, MinRetryBackoff: o.MinRetryBackoff, MaxRetryBackoff: o.MaxRetryBackoff,
+		DialTimeout: o.DialTimeout, ReadTimeout: o.ReadTimeout, WriteTimeout: o.WriteTimeout,
+		PoolFIFO: o.PoolFIFO, PoolSize: o.PoolSize, PoolTimeout: o.PoolTimeout,
+		MinIdleConns: o.MinIdleConns, MaxIdleConns: o.MaxIdleConns, MaxActiveConns: o.MaxActiveConns,
+		MaxConcurrentDials: o.MaxConcurrentDials, ConnMaxIdleTime: o.ConnMaxIdleTime,
+		ConnMaxLifetime: o.ConnMaxLifetime, ConnMaxLifetimeJitter: o.ConnMaxLifetimeJitter,
+		PipelinePoolSize: o.PipelinePoolSize, PipelineReadBufferSize: o.PipelineReadBufferSize, PipelineWriteBufferSize: o.PipelineWriteBufferSize,
 	}
-	return ""
 }
 
 func older(version string, major, minor int) bool {
-	fields := strings.SplitN(version, ".", 3)
-	if len(fields) < 2 {
-		return false
-	}
-	gotMajor, err1 := strconv.Atoi(fields[0])
-	gotMinor, err2 := strconv.Atoi(fields[1])
-	return err1 == nil && err2 == nil && (gotMajor < major || gotMajor == major && gotMinor < minor)
+	var gotMajor, gotMinor int
+	n, _ := fmt.Sscanf(version, "%d.%d", &gotMajor, &gotMinor)
+	return n == 2 && (gotMajor < major || gotMajor == major && gotMinor < minor)
 }

@@ -1,15 +1,23 @@
 // Package bootstrap gives every process of an application the same backend from
-// the same settings. Web and worker both call
+// the same settings. Web and worker begin alike:
 //
-//	settings, err := bootstrap.FromEnv()
-//	if err != nil { … }
-//	rt, err := bootstrap.Start(ctx, settings)
-//	if err != nil { … }
-//	defer rt.Close(context.Background())
+//	func main() {
+//		ctx := context.Background()
+//		settings, err := bootstrap.FromEnv() // SM_REDIS_URL, else SM_DATABASE_URL
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		rt, err := bootstrap.Start(ctx, settings)
+//		if err != nil {
+//			log.Fatal(err)
+//		}
+//		defer rt.Close(ctx)
+//		…
+//	}
 //
-// and from then on leases.Lease and leases.Semaphore of the one exclude those
-// of the other. Runtime also has the client, pool or file it opened, for the
-// queue and for the application's own use.
+// From then on leases.Lease and leases.Semaphore of the one exclude those of
+// the other. [Runtime] also has the client, pool or file that was opened, for
+// the queue and for the application's own use.
 //
 // A store that is set but can't be used is an error of Start that says what to
 // do. There is no fallback to another one. No error and no log line has a
@@ -17,6 +25,7 @@
 package bootstrap
 
 import (
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -24,59 +33,67 @@ import (
 )
 
 // Settings say where leases and semaphores are kept: in Redis if RedisURL is
-// set, else in the database if DatabaseURL is, else in this process only.
+// set, else in the database if DatabaseURL is, else in this process only. Space
+// around a text is ignored, and an empty one is as none.
 type Settings struct {
 	// RedisURL is redis://[user:password@]host:port[/db], rediss:// for TLS, or
-	// unix://[user:password@]/path/to.sock. Further servers of a Cluster are
-	// given as ?addr=host:port&addr=…; one server of a Cluster is enough.
-	// Sentinels are given alike, with ?master_name=NAME. The other parameters
-	// are those of go-redis: dial_timeout, pool_size and so on.
+	// unix://[user:password@]/path/to.sock.
+	//
+	// One server of a Cluster is enough: the others are found. More can be
+	// given as ?addr=host:port&addr=…, with user and password for all of them.
+	//
+	// With ?master_name=NAME it is the URL of a Sentinel, further ones as addr.
+	// User and password are then those of the Sentinels; Redis' own are the
+	// parameters username and password.
+	//
+	// The other parameters are those of go-redis: dial_timeout, pool_size and
+	// so on. Special characters must be percent-encoded.
 	RedisURL string
 
 	// DatabaseURL is postgres://user:password@host:port/database with the
-	// parameters of libpq and pgxpool (sslmode, search_path, pool_max_conns,
-	// default_query_exec_mode), or a SQLite file: sqlite:relative.db,
-	// sqlite:/absolute.db, or as SQLAlchemy has it, sqlite:///relative.db and
-	// sqlite:////absolute.db. A relative path counts from the working
-	// directory. Python's spellings of the schemes, postgresql+asyncpg and
-	// sqlite+aiosqlite, are understood.
+	// parameters of libpq and pgxpool: sslmode, search_path, pool_max_conns (at
+	// least 16 if not given), connect_timeout (10 s), application_name
+	// (sm-leases) and so on. Behind PgBouncer in transaction mode, add
+	// default_query_exec_mode=exec. Special characters must be percent-encoded.
+	//
+	// Or it is a SQLite file: sqlite:relative.db, sqlite:/absolute.db, or as
+	// SQLAlchemy has it, sqlite:///relative.db and sqlite:////absolute.db. A
+	// relative path counts from the working directory of the process.
+	//
+	// Python's schemes, postgresql+asyncpg and sqlite+aiosqlite, are understood,
+	// with asyncpg's ssl, timeout and statement_cache_size=0.
 	DatabaseURL string
 
 	// RedisPrefix begins every Redis key; "" is "sm:". It must be without
 	// braces.
 	RedisPrefix string
 
-	// Timeout bounds Start, and each Health; 0 is 10 s.
+	// Timeout bounds Start, and each Health; 0 or less is 10 s.
 	Timeout time.Duration
 
 	// Logger is where Start says which backend it is; nil is slog.Default().
 	Logger *slog.Logger
 }
 
-// FromEnv reads SM_REDIS_URL, SM_DATABASE_URL and SM_REDIS_PREFIX. A variable
-// that is empty counts as not set. It returns an error, which names the
-// variable, for a URL that Start could not use.
+// FromEnv reads SM_REDIS_URL, SM_DATABASE_URL and SM_REDIS_PREFIX. The error
+// names the variable that Start could not use. Where Redis is set the database
+// is the application's own affair, and not looked at.
 func FromEnv() (Settings, error) {
 	s := Settings{
 		RedisURL:    os.Getenv("SM_REDIS_URL"),
 		DatabaseURL: os.Getenv("SM_DATABASE_URL"),
 		RedisPrefix: os.Getenv("SM_REDIS_PREFIX"),
 	}.trimmed()
-	if s.RedisURL != "" {
-		if _, err := parseRedisURL(s.RedisURL); err != nil {
-			return Settings{}, err
-		}
-	}
-	if s.DatabaseURL != "" {
-		if _, err := parseDatabaseURL(s.DatabaseURL); err != nil {
-			return Settings{}, err
-		}
+	if _, err := s.target(); err != nil {
+		return Settings{}, fmt.Errorf("bootstrap: %w", err)
 	}
 	return s, nil
 }
 
 func (s Settings) trimmed() Settings {
-	s.RedisURL, s.DatabaseURL = strings.TrimSpace(s.RedisURL), strings.TrimSpace(s.DatabaseURL)
+	for _, text := range []*string{&s.RedisURL, &s.DatabaseURL, &s.RedisPrefix} {
+		*text = strings.TrimSpace(*text)
+	}
 	return s
 }
 
