@@ -1,7 +1,6 @@
 package asynqlease_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -267,8 +266,6 @@ func TestHoldThroughRetriesRefreshes(t *testing.T) {
 	q.await(t, q.add(t, args{Dataset: 42}), asynq.TaskStateRetry)
 	srv.stop()
 	require.Less(t, time.Until(<-left), 2*hang)
-	_, err := leases.Lease("import:42", longTTL, leases.On(b), leases.NonBlocking()).TryAcquire(t.Context())
-	require.NoError(t, err)
 	var busy *leases.NotAcquiredError
 	require.ErrorAs(t, leases.Lease("import:42", longTTL, leases.On(b), leases.NonBlocking()).Acquire(t.Context()), &busy)
 	require.Greater(t, busy.RetryAfter, 2*hang)
@@ -286,7 +283,7 @@ func TestR10KeepAlive(t *testing.T) {
 				}
 			}
 			return nil
-		}, asynqlease.Lease(byDataset, 3*time.Second, asynqlease.On(b), asynqlease.KeepAlive()))
+		}, asynqlease.Lease(byDataset, 6*time.Second, asynqlease.On(b), asynqlease.KeepAlive()))
 		q.await(t, q.add(t, args{Dataset: 42}, asynq.MaxRetry(0)), asynq.TaskStateCompleted)
 	})
 }
@@ -300,7 +297,7 @@ func TestR8LostLeaseEndsTheCtxAndFailsTheAttempt(t *testing.T) {
 				return context.Cause(ctx)
 			}
 			return nil
-		}, asynqlease.Lease(byDataset, 500*time.Millisecond, asynqlease.On(b)))
+		}, asynqlease.Lease(byDataset, 2*time.Second, asynqlease.On(b)))
 		done := q.await(t, q.add(t, args{Dataset: 42}, asynq.MaxRetry(0)), asynq.TaskStateArchived)
 		require.Contains(t, done.LastErr, `"import:42": lost: its TTL passed`)
 	})
@@ -311,12 +308,12 @@ func TestReleaseFailed(t *testing.T) {
 	t.Parallel()
 	b := &troubled{Backend: leases.NewInProcess()}
 	b.release.Store(true)
-	ran := bytes.Buffer{}
+	runs := 0
 	guarded := asynqlease.Lease(byDataset, longTTL, asynqlease.On(b))(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-		ran.WriteString("ran")
+		runs++
 		return nil
 	}))
 	require.NoError(t, guarded.ProcessTask(t.Context(), newTask("task", args{Dataset: 42})))
-	require.Equal(t, "ran", ran.String())
+	require.Equal(t, 1, runs)
 	requireHeld(t, b, "import:42")
 }

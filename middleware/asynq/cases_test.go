@@ -158,7 +158,7 @@ func TestCase03QueueLeaseLapsed(t *testing.T) {
 			if process == "another" {
 				second = redislease.New(q.redis)
 			}
-			const ttl = 3 * time.Second
+			const ttl = 6 * time.Second
 			runs := make(chan run, 1)
 			causes := make(chan error, 1)
 			cut := &cutOff{}

@@ -14,14 +14,25 @@ import (
 	asynqlease "github.com/simple-module/core/middleware/asynq"
 )
 
-// busyError is that of a task whose key is busy for ttl.
-func busyError(t *testing.T, ttl time.Duration) error {
+// alwaysBusy is a backend whose holders still have what it says.
+type alwaysBusy time.Duration
+
+func (d alwaysBusy) Acquire(context.Context, leases.Claim) (leases.Grant, error) {
+	return leases.Grant{RetryAfter: time.Duration(d)}, nil
+}
+
+func (alwaysBusy) Refresh(context.Context, leases.Hold, time.Duration) (bool, error) {
+	return false, nil
+}
+
+func (alwaysBusy) Release(context.Context, leases.Hold) (bool, error) { return false, nil }
+
+// busyError is that of a task whose key is busy.
+func busyError(t *testing.T, remaining time.Duration) error {
 	t.Helper()
-	b := leases.NewInProcess()
-	require.NoError(t, leases.Lease("import:42", ttl, leases.On(b)).Acquire(t.Context()))
-	err := asynqlease.Lease(byDataset, longTTL, asynqlease.On(b), asynqlease.Wait(0))(asynq.HandlerFunc(nothing)).
+	err := asynqlease.Lease(byDataset, longTTL, asynqlease.On(alwaysBusy(remaining)))(asynq.HandlerFunc(nothing)).
 		ProcessTask(t.Context(), newTask("task", args{Dataset: 42}))
-	require.Error(t, err)
+	require.ErrorIs(t, err, leases.ErrNotAcquired)
 	return err
 }
 
@@ -62,13 +73,24 @@ func TestConfigureKeepsWhatIsThere(t *testing.T) {
 	require.Equal(t, 3, cfg.Concurrency)
 }
 
-// The holder's remaining time, if that is shorter than the usual delay.
-func TestDelayIsTheHoldersRemainingTime(t *testing.T) {
+// The delay is the holder's remaining time, if that is known and shorter than
+// the usual second, and never so short that a busy key keeps the queue busy.
+func TestDelay(t *testing.T) {
 	var cfg asynq.Config
 	asynqlease.Configure(&cfg)
-	for range 20 {
-		require.LessOrEqual(t, cfg.RetryDelayFunc(0, busyError(t, 300*time.Millisecond), nil), 300*time.Millisecond)
+	delay := func(remaining time.Duration) time.Duration {
+		return cfg.RetryDelayFunc(0, busyError(t, remaining), nil)
 	}
+	require.Equal(t, 300*time.Millisecond, delay(300*time.Millisecond))
+	require.Equal(t, 50*time.Millisecond, delay(time.Millisecond))
+	delays := map[time.Duration]bool{}
+	for _, remaining := range []time.Duration{0, longTTL, 0, longTTL} {
+		d := delay(remaining)
+		require.GreaterOrEqual(t, d, 500*time.Millisecond)
+		require.LessOrEqual(t, d, 1500*time.Millisecond)
+		delays[d] = true
+	}
+	require.Len(t, delays, 4, "jittered")
 }
 
 // A queue whose delays are asynq's: only Configure's are short.

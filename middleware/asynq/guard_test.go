@@ -87,6 +87,18 @@ func TestEmptyKeyNeedsNoLease(t *testing.T) {
 	require.True(t, ran)
 }
 
+func TestProcessWideBackend(t *testing.T) {
+	guarded := asynqlease.Lease(byDataset, longTTL, asynqlease.Wait(time.Millisecond))(asynq.HandlerFunc(nothing))
+	for range 2 { // the backend is looked up for each task
+		b := leases.NewInProcess()
+		leases.Configure(b)
+		t.Cleanup(func() { leases.Configure(nil) })
+		require.NoError(t, guarded.ProcessTask(t.Context(), newTask("task", args{Dataset: 42})))
+		holdAway(t, b, "import:42")
+		require.True(t, asynqlease.IsBusy(guarded.ProcessTask(t.Context(), newTask("task", args{Dataset: 42}))))
+	}
+}
+
 func TestEndedCtxIsNotBusy(t *testing.T) {
 	t.Parallel()
 	b := leases.NewInProcess()
