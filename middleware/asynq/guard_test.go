@@ -157,7 +157,8 @@ func TestSemaphoreNeverOverItsSlots(t *testing.T) {
 			tasks = append(tasks, q.add(t, args{URL: spellings[i%3]}))
 		}
 		for _, task := range tasks {
-			require.Zero(t, q.await(t, task, asynq.TaskStateCompleted).Retried)
+			done := q.await(t, task, asynq.TaskStateCompleted)
+			require.Zero(t, done.Retried, done.LastErr)
 		}
 		require.EqualValues(t, 50, runs.Load())
 		require.LessOrEqual(t, inside.most[""], slots)
