@@ -2,11 +2,15 @@ package pglease
 
 import (
 	"context"
+	"errors"
+	"sync/atomic"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/simple-module/core/internal/subscription"
 	"github.com/simple-module/core/leases"
 )
 
@@ -18,6 +22,10 @@ type Backend struct {
 	schema  string
 	invalid error
 	sql     *queries
+
+	watched subscription.Set
+	freed   freed
+	deaf    atomic.Int64 // notifications don't get through: not tried before this time
 }
 
 // New returns a backend on p. The table sm_lease must exist.
@@ -28,6 +36,7 @@ func New(p *pgxpool.Pool, opts ...Option) *Backend {
 			o(b)
 		}
 	}
+	b.watched.Run = b.listen
 	b.sql = onSearchPath
 	if b.schema != "" && b.invalid == nil {
 		b.sql = newQueries(b.schema)
@@ -87,26 +96,37 @@ func (b *Backend) Refresh(ctx context.Context, h leases.Hold, ttl time.Duration)
 	if err != nil {
 		return false, err
 	}
-	return b.change(ctx, h, b.sql.refresh, ttl.Milliseconds())
-}
-
-// Release implements leases.Backend.
-func (b *Backend) Release(ctx context.Context, h leases.Hold) (bool, error) {
-	return b.change(ctx, h, b.sql.release)
-}
-
-// change reports whether h named a live hold, to which sql was applied.
-func (b *Backend) change(ctx context.Context, h leases.Hold, sql string, more ...any) (bool, error) {
 	if err := h.Check(); err != nil {
 		return false, err
 	}
-	args := append([]any{h.Name, h.Owner, h.Fence, h.Slots}, more...)
 	var tag pgconn.CommandTag
-	err := b.bounded(ctx, func(ctx context.Context) error {
+	err = b.bounded(ctx, func(ctx context.Context) error {
 		return b.retry(ctx, func(q querier) (err error) {
-			tag, err = q.Exec(ctx, sql, args...)
+			tag, err = q.Exec(ctx, b.sql.refresh, h.Name, h.Owner, h.Fence, h.Slots, ttl.Milliseconds())
 			return err
 		})
 	})
 	return tag.RowsAffected() > 0 && err == nil, err
+}
+
+// Release implements leases.Backend.
+func (b *Backend) Release(ctx context.Context, h leases.Hold) (released bool, err error) {
+	if err := h.Check(); err != nil {
+		return false, err
+	}
+	var waitedFor bool
+	err = b.bounded(ctx, func(ctx context.Context) error {
+		return b.retry(ctx, func(q querier) error {
+			err := q.QueryRow(ctx, b.sql.release, h.Name, h.Owner, h.Fence, h.Slots).Scan(&waitedFor)
+			released = err == nil
+			if errors.Is(err, pgx.ErrNoRows) {
+				return nil
+			}
+			return err
+		})
+	})
+	if released && waitedFor {
+		b.notify(h.Name)
+	}
+	return released && err == nil, err
 }

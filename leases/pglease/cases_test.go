@@ -22,6 +22,7 @@ func isLost(err error) bool { return errors.Is(err, leases.ErrLost) }
 
 // TestR12_AFreshNameBecomesOneKind, whoever comes first.
 func TestR12_AFreshNameBecomesOneKind(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	for _, before := range []string{"fresh", "a lease before", "a semaphore before"} {
@@ -67,6 +68,7 @@ func TestR12_AFreshNameBecomesOneKind(t *testing.T) {
 
 // TestR13_NoneIsRefusedWhileSlotsAreFree, however many come at once.
 func TestR13_NoneIsRefusedWhileSlotsAreFree(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	const slots = 40
@@ -97,6 +99,7 @@ func TestR13_NoneIsRefusedWhileSlotsAreFree(t *testing.T) {
 
 // TestR13_AFreeSlotIsFoundBelowLiveOnes, and among fewer slots than before.
 func TestR13_AFreeSlotIsFoundBelowLiveOnes(t *testing.T) {
+	t.Parallel()
 	b := pglease.New(newPool(t))
 	var holds []leases.Hold
 	for i := range 5 {
@@ -114,6 +117,7 @@ func TestR13_AFreeSlotIsFoundBelowLiveOnes(t *testing.T) {
 
 // TestR4_AReacquireKeepsItsSlot, also when the semaphore is full or over-full.
 func TestR4_AReacquireKeepsItsSlot(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	first := held(t, b, claim("x", 2, "a", long))
@@ -130,6 +134,7 @@ func TestR4_AReacquireKeepsItsSlot(t *testing.T) {
 // TestR5_TheFenceGrows over switches of kind, lost rows, a clock that was set
 // back and other backends' fences.
 func TestR5_TheFenceGrows(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	var last int64
@@ -172,6 +177,7 @@ func TestR5_TheFenceGrows(t *testing.T) {
 
 // TestCase09_ADeletedRowIsMadeAgain: nobody is locked out, and the fence grows.
 func TestCase09_ADeletedRowIsMadeAgain(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	onBoth(t, 2, func(t *testing.T, slots int) {
@@ -195,6 +201,7 @@ func rows(t *testing.T, pool *pgxpool.Pool, name string) (all string) {
 // TestCase06_ARefusedAttemptOnlyReads: no row changes or is locked, and no
 // transaction ID is used up, which is what a commit record in the WAL needs.
 func TestCase06_ARefusedAttemptOnlyReads(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	onBoth(t, 2, func(t *testing.T, slots int) {
@@ -278,6 +285,7 @@ func newCutProxy(t *testing.T, server string) *cutProxy {
 // TestCase17_EveryOperationIsBounded though its ctx has no deadline: the server
 // never answers, or stops answering, or the pool has no connection to give.
 func TestCase17_EveryOperationIsBounded(t *testing.T) {
+	t.Parallel()
 	const secret = "hunter2"
 	bounded := func(t *testing.T, pool *pgxpool.Pool, after string) {
 		t.Helper()
@@ -351,6 +359,7 @@ func TestCase17_EveryOperationIsBounded(t *testing.T) {
 }
 
 func TestErrorsSayWhatToDo(t *testing.T) {
+	t.Parallel()
 	pool := open(t, teststore.PostgresURL(t))
 	b := pglease.New(pool)
 	_, err := b.Acquire(ctxOf(t), claim("x", 0, "a", long))
@@ -370,6 +379,7 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 
 // TestAReleaseDoesNotWaitForTheDisk, and everything else does.
 func TestAReleaseDoesNotWaitForTheDisk(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	b := pglease.New(pool)
 	exec(t, pool, "CREATE TABLE commits (setting text)")
@@ -402,6 +412,7 @@ func TestAReleaseDoesNotWaitForTheDisk(t *testing.T) {
 // TestNoStateStaysInASession: as PgBouncer needs it in transaction mode, where
 // the next transaction may be on another server connection.
 func TestNoStateStaysInASession(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	b := pglease.New(pool)
 	settings := func() (all string) {
@@ -422,6 +433,7 @@ func TestNoStateStaysInASession(t *testing.T) {
 
 // TestAStatementTimeoutIsAnError and never busy.
 func TestAStatementTimeoutIsAnError(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(open(t, pool.Config().ConnString(), param("statement_timeout", "100")))
 	held(t, b, claim("x", 2, "a", long))

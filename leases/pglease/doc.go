@@ -32,6 +32,10 @@
 // transaction that Postgres gave up for serializability or for a deadlock is
 // made again, in bounded number.
 //
+// While somebody waits, a process has one connection beside its pool, to LISTEN
+// for releases of all names it waits for. Such a name is marked by an advisory
+// lock, by which a release knows that it has to notify.
+//
 // It works with any default_transaction_isolation and TimeZone. It keeps no state
 // in a session: behind PgBouncer in transaction mode give the pool the query mode
 // for that, such as default_query_exec_mode=exec in the connection string.

@@ -36,6 +36,7 @@ func acquired(t testing.TB, h *leases.Handle) *leases.Handle {
 // waits to be told so; then the fence is larger, and the former holder's next
 // transaction is refused.
 func TestGuard_ATakeoverWaitsForTheTransaction(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	exec(t, pool, "CREATE TABLE written (fence bigint)")
@@ -69,6 +70,7 @@ func TestGuard_ATakeoverWaitsForTheTransaction(t *testing.T) {
 // TestGuard_ALapsedHoldKeepsItsSlotOnly: while it is guarded it counts as held,
 // and the other slots are to be had.
 func TestGuard_ALapsedHoldKeepsItsSlotOnly(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	for _, level := range levels {
@@ -90,6 +92,7 @@ func TestGuard_ALapsedHoldKeepsItsSlotOnly(t *testing.T) {
 // TestGuard_KeepAliveGoesOn while the hold's own transaction lasts for several
 // TTLs.
 func TestGuard_KeepAliveGoesOn(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	onBoth(t, 2, func(t *testing.T, slots int) {
@@ -109,6 +112,7 @@ func TestGuard_KeepAliveGoesOn(t *testing.T) {
 // TestGuard_ARefreshIsNotLostBehindASnapshot: in a transaction that keeps other
 // writers out a refresh fails for the time being, and the hold goes on.
 func TestGuard_ARefreshIsNotLostBehindASnapshot(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	for _, level := range levels[1:] {
@@ -130,6 +134,7 @@ func TestGuard_ARefreshIsNotLostBehindASnapshot(t *testing.T) {
 
 // TestGuard_ReadsTheClockAfterItsLock: the hold lapses while Guard waits.
 func TestGuard_ReadsTheClockAfterItsLock(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	onEachLevel(t, 1, func(t *testing.T, slots int, level pgx.TxIsoLevel) {
@@ -151,6 +156,7 @@ func TestGuard_ReadsTheClockAfterItsLock(t *testing.T) {
 // TestGuard_SeesATakeoverThatCommitsWhileItWaits, or that committed after its
 // snapshot was taken.
 func TestGuard_SeesATakeoverThatCommitsWhileItWaits(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	onEachLevel(t, 1, func(t *testing.T, slots int, level pgx.TxIsoLevel) {
@@ -197,6 +203,7 @@ func TestGuard_SeesATakeoverThatCommitsWhileItWaits(t *testing.T) {
 }
 
 func TestGuard_RefusesWhatIsNotHeld(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	onBoth(t, 2, func(t *testing.T, slots int) {
@@ -225,6 +232,7 @@ func TestGuard_RefusesWhatIsNotHeld(t *testing.T) {
 
 // TestGuard_InASchema finds the table that Schema named.
 func TestGuard_InASchema(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	exec(t, pool, "CREATE SCHEMA ops")
 	exec(t, pool, "ALTER TABLE sm_lease SET SCHEMA ops")
@@ -237,6 +245,7 @@ func TestGuard_InASchema(t *testing.T) {
 // TestGuard_OneCounterManyWriters: without the lease these read-modify-writes
 // would lose updates, and with holds that lapse all the time, without Guard.
 func TestGuard_OneCounterManyWriters(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	exec(t, pool, "CREATE TABLE counter (n int, fence bigint)")

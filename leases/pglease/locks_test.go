@@ -32,6 +32,7 @@ func start(call func(context.Context) (bool, error)) <-chan later {
 // TestCase07_AnAcquireThatWaitedCountsFromAfterTheWait: a hold that was live
 // when the attempt began is over after the wait, and the grant has a whole TTL.
 func TestCase07_AnAcquireThatWaitedCountsFromAfterTheWait(t *testing.T) {
+	t.Parallel()
 	onBoth(t, 1, func(t *testing.T, slots int) {
 		pool := newPool(t)
 		b := pglease.New(pool)
@@ -62,6 +63,7 @@ func TestCase07_AnAcquireThatWaitedCountsFromAfterTheWait(t *testing.T) {
 
 // TestR2_ARefreshThatWaitedDoesNotRevive a hold that lapsed meanwhile.
 func TestR2_ARefreshThatWaitedDoesNotRevive(t *testing.T) {
+	t.Parallel()
 	onBoth(t, 1, func(t *testing.T, slots int) {
 		pool := newPool(t)
 		b := pglease.New(pool)
@@ -86,6 +88,7 @@ func TestR2_ARefreshThatWaitedDoesNotRevive(t *testing.T) {
 // TestR1_AnAttemptNeverHangs behind a transaction that keeps the row locked: the
 // name is busy, or the hold's own calls fail, in bounded time.
 func TestR1_AnAttemptNeverHangs(t *testing.T) {
+	t.Parallel()
 	onBoth(t, 1, func(t *testing.T, slots int) {
 		pool := newPool(t)
 		b := pglease.New(pool, pglease.Timeout(bound))
@@ -109,6 +112,7 @@ func TestR1_AnAttemptNeverHangs(t *testing.T) {
 // and lapses before the refresh has committed. Whoever looks meanwhile sees a
 // hold that is over, and must not grant its place.
 func TestR1_ARefreshUnderWayKeepsItsHold(t *testing.T) {
+	t.Parallel()
 	pool := newPool(t)
 	b := pglease.New(pool)
 	refreshing := func(t *testing.T, h leases.Hold) (commit func()) {

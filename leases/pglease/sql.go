@@ -18,6 +18,12 @@ var (
 	refreshSQL string
 	//go:embed sql/release.sql
 	releaseSQL string
+	//go:embed sql/watch.sql
+	watchSQL string
+	//go:embed sql/unwatch.sql
+	unwatchSQL string
+	//go:embed sql/notify.sql
+	notifySQL string
 	//go:embed sql/guard_lock.sql
 	guardLockSQL string
 	//go:embed sql/guard_current.sql

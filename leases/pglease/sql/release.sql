@@ -2,6 +2,8 @@
 -- The row stays, for its fence. The commit does not wait for the disk: a release
 -- that a crash undoes costs others no more than the rest of the TTL.
 -- $1 name, $2 owner, $3 fence (0: any), $4 slots (0: lease)
+-- Returns no row if there is no such hold, else whether somebody waits for the
+-- name (watch.sql) and has to be notified.
 WITH
 settings AS MATERIALIZED (
     SELECT set_config('lock_timeout', '1s', true), set_config('synchronous_commit', 'off', true)
@@ -24,3 +26,4 @@ UPDATE sm_lease AS l
 SET expires_at = '-infinity'
 FROM live
 WHERE l.name = $1::text AND l.slot = live.slot
+RETURNING NOT pg_try_advisory_xact_lock(hashtextextended('sm_lease ' || $1::text, 0))
