@@ -34,8 +34,12 @@ func server(t testing.TB, variable string) string {
 	return v
 }
 
-// RedisURL returns the URL of an empty logical database that no other test
-// uses until this one ends.
+// used is the set, in database 0, of the databases that tests have written to.
+// One that is not empty and not in it holds somebody's data: it is left alone.
+const used = "sm:teststore:used"
+
+// RedisURL returns the URL of an empty logical database, not 0, that no other
+// test uses until this one ends.
 func RedisURL(t testing.TB) string {
 	t.Helper()
 	base := server(t, "SM_TEST_REDIS_URL")
@@ -53,28 +57,55 @@ func RedisURL(t testing.TB) string {
 
 	for {
 		for db := 1; db < databases; db++ {
-			claim := fmt.Sprintf("sm:teststore:%d", db)
-			free, err := claims.SetNX(ctx, claim, os.Getpid(), time.Hour).Result()
-			require.NoError(t, err, "no free database on SM_TEST_REDIS_URL")
-			if !free {
+			if !claim(ctx, t, claims, opts, db) {
 				continue
 			}
-			own := *opts
-			own.DB = db
-			client := redis.NewClient(&own)
-			t.Cleanup(func() {
-				client.FlushDB(context.Background())
-				client.Close()
-				claims.Del(context.Background(), claim)
-			})
-			require.NoError(t, client.FlushDB(ctx).Err())
 			u, err := url.Parse(base)
 			require.NoError(t, err)
 			u.Path = "/" + strconv.Itoa(db)
 			return u.String()
 		}
 		time.Sleep(50 * time.Millisecond) // all taken by other tests
+		require.NoError(t, ctx.Err(), "SM_TEST_REDIS_URL: none of its %d databases is free and empty", databases)
 	}
+}
+
+// claim takes database db for the test, emptied, unless another test has it or
+// it holds somebody's data.
+func claim(ctx context.Context, t testing.TB, claims *redis.Client, opts *redis.Options, db int) bool {
+	key := fmt.Sprintf("sm:teststore:%d", db)
+	free, err := claims.SetNX(ctx, key, os.Getpid(), time.Hour).Result()
+	require.NoError(t, err)
+	if !free {
+		return false
+	}
+	own := *opts
+	own.DB = db
+	client := redis.NewClient(&own)
+	defer client.Close()
+	size, err := client.DBSize(ctx).Result()
+	require.NoError(t, err)
+	left, err := claims.SIsMember(ctx, used, db).Result()
+	require.NoError(t, err)
+	if size > 0 && !left {
+		require.NoError(t, claims.Del(ctx, key).Err())
+		return false
+	}
+	require.NoError(t, claims.SAdd(ctx, used, db).Err())
+	require.NoError(t, client.FlushDB(ctx).Err())
+	t.Cleanup(func() {
+		ctx, cancel := context.WithTimeout(context.Background(), timeout)
+		defer cancel()
+		client := redis.NewClient(&own)
+		defer client.Close()
+		if err := client.FlushDB(ctx).Err(); err != nil {
+			t.Logf("redis database %d keeps its data: %v", db, err)
+			return
+		}
+		claims.SRem(ctx, used, db)
+		claims.Del(ctx, key)
+	})
+	return true
 }
 
 // Redis returns a client for a database as RedisURL gives it.
@@ -94,6 +125,7 @@ func PostgresURL(t testing.TB) string {
 	base := server(t, "SM_TEST_DATABASE_URL")
 	u, err := url.Parse(base)
 	require.NoError(t, err, "SM_TEST_DATABASE_URL")
+	require.Contains(t, []string{"postgres", "postgresql"}, u.Scheme, "SM_TEST_DATABASE_URL is not a postgres:// URL")
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	admin, err := pgx.Connect(ctx, base)
