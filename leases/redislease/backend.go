@@ -1,33 +1,3 @@
-// Package redislease keeps leases and semaphores in Redis 6.2 or newer, or
-// Valkey: on a single server, behind Sentinel or on a Cluster.
-//
-//	leases.Configure(redislease.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})))
-//
-// Each operation is one script and one round trip. The clock is the server's.
-//
-// # Keys
-//
-// The name n uses the keys sm:{n}, sm:{n}:fence and, as a semaphore, sm:{n}:owners.
-// The braces are the hash tag that keeps them in one slot of a Cluster; %, {
-// and } in the name are written as %25, %7B and %7D. The first and the third
-// expire with the hold, the fence's a week later: R5 does not need it, as the
-// server's clock has gone on by then.
-//
-// The scripts use GET, SET, DEL, PTTL, PEXPIRE, TYPE, TIME, ZADD, ZREM, ZSCORE,
-// ZCOUNT, ZRANGEBYSCORE, HSET, HGET, HDEL and PUBLISH, and are called by EVALSHA
-// and EVAL.
-//
-// A release is published on sm:{n}:free. While somebody waits, a process
-// subscribes to the names it waits for, on one connection for all; without
-// SUBSCRIBE waiting works by its back-off.
-//
-// # What is not promised
-//
-// Redis replicates asynchronously and may lose its last writes in a fail-over,
-// or all when it restarts without persistence: then a lease that is held is
-// granted again. Its fence is larger than the lost one's all the same, so
-// that a resource which refuses smaller fences is safe. maxmemory policies
-// that evict keys can end a hold early; use noeviction.
 package redislease
 
 import (
@@ -35,7 +5,6 @@ import (
 	"crypto/rand"
 	"fmt"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -51,55 +20,36 @@ type Backend struct {
 	client  redis.UniversalClient
 	prefix  string
 	timeout time.Duration
-	err     error // of an option
+	err     error // of New's arguments
 
-	process string // with calls, names each call
+	process string // with calls, names each release
 	calls   atomic.Uint64
 
 	watched subscription.Set
 }
 
-// Option changes a Backend from its defaults.
-type Option func(*Backend)
-
-// Prefix begins every key, to keep two applications on one server apart. The
-// default is "sm:". It must not have braces, which are for the hash tag: then
-// every operation returns an error that matches leases.ErrInvalid.
-func Prefix(p string) Option {
-	return func(b *Backend) {
-		b.prefix = p
-		if strings.ContainsAny(p, "{}") {
-			b.err = fmt.Errorf("%w: prefix must be without { and }, got %q", leases.ErrInvalid, p)
-		}
-	}
-}
-
-const defaultTimeout = 5 * time.Second
-
-// Timeout bounds one operation, with the client's own retries, when ctx does
-// not end it sooner. The default is 5 s; 0 or less is the default.
-func Timeout(d time.Duration) Option {
-	return func(b *Backend) {
-		if d > 0 {
-			b.timeout = d
-		}
-	}
-}
-
-// New returns a backend on c.
+// New returns a backend on c, which it does not close. Arguments that can't
+// be used make every operation return an error that matches leases.ErrInvalid.
 func New(c redis.UniversalClient, opts ...Option) *Backend {
-	b := &Backend{client: c, prefix: "sm:", timeout: defaultTimeout, process: rand.Text()}
+	b := &Backend{client: c, prefix: "sm:", timeout: defaultTimeout, process: rand.Text()[:16]}
 	b.watched.Run = b.listen
 	for _, o := range opts {
 		if o != nil {
 			o(b)
 		}
 	}
+	b.err = b.check()
 	return b
 }
 
-// fenceKept is how long a fence stays after its hold.
-const fenceKept = 7 * 24 * time.Hour
+const (
+	// fenceKept is how long a fence stays after its hold.
+	fenceKept = 7 * 24 * time.Hour
+
+	// neverExpires is the answer to an acquire when the lease is held by a key
+	// that somebody has made persistent.
+	neverExpires = -1 << 53
+)
 
 // Acquire implements leases.Backend.
 func (b *Backend) Acquire(ctx context.Context, c leases.Claim) (leases.Grant, error) {
@@ -107,17 +57,19 @@ func (b *Backend) Acquire(ctx context.Context, c leases.Claim) (leases.Grant, er
 	if err != nil {
 		return leases.Grant{}, err
 	}
-	k := b.keys(c.Name)
+	key := b.key(c.Name)
 	script, args := acquireLease, []any{c.Owner, c.TTL.Milliseconds(), (c.TTL + fenceKept).Milliseconds()}
 	if c.Slots > 0 {
 		script, args = acquireSemaphore, append(args, c.Slots)
 	}
-	n, err := b.run(ctx, script, []string{k.name, k.fence, k.owners}, args)
+	n, err := b.run(ctx, script, []string{key, fenceKey(key)}, args)
 	switch {
 	case err != nil:
 		return leases.Grant{}, err
 	case n == 0:
 		return leases.Grant{}, c.KindError()
+	case n == neverExpires:
+		return leases.Grant{}, nil
 	case n < 0:
 		return leases.Grant{RetryAfter: time.Duration(-n) * time.Millisecond}, nil
 	}
@@ -133,12 +85,11 @@ func (b *Backend) Refresh(ctx context.Context, h leases.Hold, ttl time.Duration)
 	if err != nil {
 		return false, err
 	}
-	k := b.keys(h.Name)
-	script, keys := refreshLease, []string{k.name}
+	script := refreshLease
 	if h.Slots > 0 {
-		script, keys = refreshSemaphore, []string{k.name, k.owners}
+		script = refreshSemaphore
 	}
-	n, err := b.run(ctx, script, keys, []any{h.Owner, h.Fence, ttl.Milliseconds()})
+	n, err := b.run(ctx, script, []string{b.key(h.Name)}, []any{h.Owner, h.Fence, ttl.Milliseconds()})
 	return n == 1, err
 }
 
@@ -147,13 +98,15 @@ func (b *Backend) Release(ctx context.Context, h leases.Hold) (bool, error) {
 	if err := h.Check(); err != nil {
 		return false, err
 	}
-	k := b.keys(h.Name)
-	script, keys := releaseLease, []string{k.name, k.fence}
+	script := releaseLease
 	if h.Slots > 0 {
-		script, keys = releaseSemaphore, []string{k.name, k.fence, k.owners}
+		script = releaseSemaphore
 	}
+	key := b.key(h.Name)
 	call := b.process + strconv.FormatUint(b.calls.Add(1), 36)
-	n, err := b.run(ctx, script, keys, []any{h.Owner, h.Fence, call, fenceKept.Milliseconds()})
+	// No answer is looked at later than b.timeout after the call began.
+	kept := (b.timeout + time.Millisecond).Milliseconds()
+	n, err := b.run(ctx, script, []string{key, releasedKey(key, call)}, []any{h.Owner, h.Fence, kept})
 	return n == 1, err
 }
 

@@ -7,6 +7,8 @@ import (
 )
 
 var (
+	//go:embed lua/fence.lua
+	fenceLua string
 	//go:embed lua/acquire_lease.lua
 	acquireLeaseLua string
 	//go:embed lua/refresh_lease.lua
@@ -20,10 +22,10 @@ var (
 	//go:embed lua/release_semaphore.lua
 	releaseSemaphoreLua string
 
-	acquireLease     = redis.NewScript(acquireLeaseLua)
+	acquireLease     = redis.NewScript(fenceLua + acquireLeaseLua)
 	refreshLease     = redis.NewScript(refreshLeaseLua)
 	releaseLease     = redis.NewScript(releaseLeaseLua)
-	acquireSemaphore = redis.NewScript(acquireSemaphoreLua)
+	acquireSemaphore = redis.NewScript(fenceLua + acquireSemaphoreLua)
 	refreshSemaphore = redis.NewScript(refreshSemaphoreLua)
 	releaseSemaphore = redis.NewScript(releaseSemaphoreLua)
 )

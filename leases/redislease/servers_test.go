@@ -48,9 +48,10 @@ func startServer(t *testing.T, dir, port string, args ...string) (stop func()) {
 type proxy struct {
 	addr string
 
-	mu   sync.Mutex
-	drop bool
-	n    int
+	mu        sync.Mutex
+	drop      bool
+	meanwhile func()
+	n         int
 }
 
 func newProxy(t *testing.T, server string) *proxy {
@@ -87,13 +88,14 @@ func (p *proxy) replies(client, upstream net.Conn) {
 			return
 		}
 		p.mu.Lock()
-		drop := p.drop
+		drop, meanwhile := p.drop, p.meanwhile
 		if drop {
 			p.drop = false
 			p.n++
 		}
 		p.mu.Unlock()
 		if drop {
+			meanwhile()
 			return
 		}
 		if _, err := client.Write(buf[:n]); err != nil {
@@ -102,10 +104,12 @@ func (p *proxy) replies(client, upstream net.Conn) {
 	}
 }
 
-func (p *proxy) dropNextReply() {
+// dropNextReply loses the next reply. The request is sent again only after
+// meanwhile.
+func (p *proxy) dropNextReply(meanwhile func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.drop = true
+	p.drop, p.meanwhile = true, meanwhile
 }
 
 func (p *proxy) dropped() int {

@@ -16,7 +16,7 @@ func (b *Backend) Watch(ctx context.Context, name string, wake func()) (stop fun
 	if b.err != nil {
 		return nil, b.err
 	}
-	stop, err = b.watched.Watch(ctx, b.keys(name).free, wake)
+	stop, err = b.watched.Watch(ctx, freeChannel(b.key(name)), wake)
 	if err != nil {
 		return nil, fmt.Errorf("redis: subscribe: %w", err)
 	}

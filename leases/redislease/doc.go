@@ -1,0 +1,45 @@
+// Package redislease keeps leases and semaphores in Redis 6.2 or newer, or
+// Valkey: on a single server, behind Sentinel or on a Cluster.
+//
+//	leases.Configure(redislease.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})))
+//
+// Each operation is one script and one round trip. The clock is the server's.
+//
+// # Keys
+//
+// The braces are the hash tag that keeps the keys of the name n in one slot of
+// a Cluster; %, { and } in the name are written as %25, %7B and %7D.
+//
+//   - sm:{n} has the live holds, a string for a lease and a sorted set for a
+//     semaphore, and expires with the last of them.
+//   - sm:{n}:fence has the latest fence and expires a week after the hold. R5
+//     does not need it, as the server's clock has gone on by then.
+//   - sm:{n}:released:c is left by the release c for as long as its caller may
+//     wait for the answer (Timeout): the client sends a command again when the
+//     reply was lost, and both get the same answer. It takes about 200 bytes.
+//
+// # What the server must allow
+//
+// The scripts are called by EVALSHA, and by EVAL where the server does not know
+// them. They use GET, SET, DEL, EXISTS, PTTL, PEXPIRE, TYPE, TIME, ZADD, ZREM,
+// ZMSCORE, ZCOUNT, ZRANGEBYSCORE and PUBLISH. As an ACL:
+//
+//	~sm:* &sm:* +evalsha +eval +get +set +del +exists +pttl +pexpire +type +time
+//	+zadd +zrem +zmscore +zcount +zrangebyscore +publish +subscribe +unsubscribe +ping
+//
+// and what the client itself needs, such as CLUSTER SLOTS on a Cluster.
+//
+// A release is published on sm:{n}:free. While somebody waits, a process
+// subscribes to the names it waits for, on one connection for all. Without
+// PUBLISH or SUBSCRIBE waiting works by its back-off.
+//
+// # What is not promised
+//
+// Redis replicates asynchronously and may lose its last writes in a fail-over,
+// or all when it restarts without persistence: then a lease that is held is
+// granted again. Its fence is larger than the lost one's all the same, so
+// that a resource which refuses smaller fences is safe, as are writes under
+// the Guard of a database's backend. This supposes that the servers' clocks
+// agree to less than the time of the fail-over. maxmemory policies that evict
+// keys can end a hold early; use noeviction.
+package redislease
