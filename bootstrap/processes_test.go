@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
 
 	"github.com/simple-module/core/bootstrap"
@@ -20,6 +21,10 @@ import (
 // TestMain is also the web and the worker process of TestWebAndWorker.
 func TestMain(m *testing.M) {
 	if os.Getenv("BOOTSTRAP_ROLE") == "" {
+		for _, v := range []string{"SM_REDIS_URL", "SM_DATABASE_URL", "SM_REDIS_PREFIX"} {
+			os.Unsetenv(v) // the tests set their own
+		}
+		redis.SetLogger(&redisLog)
 		os.Exit(m.Run())
 	}
 	if err := process(os.Stdin, os.Stdout); err != nil {

@@ -115,6 +115,9 @@ func (o redisOptions) client() redis.UniversalClient {
 // client for the whole of it.
 func openRedis(ctx context.Context, o redisOptions) (redis.UniversalClient, error) {
 	c := o.client()
+	// A read ends with its deadline, but not when ctx is cancelled.
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
 	if err := c.Ping(ctx).Err(); err != nil {
 		c.Close()
 		return nil, err

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/redis/go-redis/v9"
@@ -56,21 +57,25 @@ func (t target) unusable(ctx context.Context, err error) error {
 		replied redis.Error
 		text    string
 	)
+	ended := ctx.Err()
+	if at, ok := ctx.Deadline(); ok && !time.Now().Before(at) && ended == nil {
+		ended = context.DeadlineExceeded // a connection's deadline came first, by a moment
+	}
 	switch {
 	case errors.As(err, &pg) && !errors.As(err, &said):
 		text = fmt.Sprintf("%s (SQLSTATE %s; is %s right?)", pg.Message, pg.Code, t.variable)
 	case errors.As(err, &said):
 		text = said.text
-	case errors.Is(ctx.Err(), context.Canceled):
+	case errors.Is(ended, context.Canceled):
 		text = "cancelled before it answered"
-	case ctx.Err() != nil:
+	case ended != nil:
 		text = fmt.Sprintf("no answer in time (is it running, and is %s right?)", t.variable)
 	case t.kind == "sqlite" || errors.As(err, &replied):
 		text = fmt.Sprintf("%s (is %s right?)", err, t.variable)
 	default:
 		text = fmt.Sprintf("%s (is it running, and is %s right?)", err, t.variable)
 	}
-	if ended := ctx.Err(); ended != nil && !errors.Is(err, ended) {
+	if ended != nil && !errors.Is(err, ended) {
 		err = errors.Join(err, ended)
 	}
 	// pgx has a line for each address.
