@@ -19,7 +19,6 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/simple-module/core/bootstrap"
 	"github.com/simple-module/core/examples/internal/service"
 )
 
@@ -42,20 +41,11 @@ func run(log *slog.Logger) error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	settings, err := bootstrap.FromEnv()
-	if err != nil {
-		return err
-	}
-	settings.Logger = log
-	rt, err := bootstrap.Start(ctx, settings)
+	rt, q, err := service.Start(ctx, *queue, log)
 	if err != nil {
 		return err
 	}
 	defer rt.Close(context.WithoutCancel(ctx))
-	q, err := service.Open(ctx, rt, *queue, log)
-	if err != nil {
-		return err
-	}
 	files, err := service.OpenFiles(*dir)
 	if err != nil {
 		return err

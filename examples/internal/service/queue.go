@@ -45,6 +45,26 @@ type WorkOptions struct {
 // taskTimeout is how long a task may take in either queue.
 const taskTimeout = 30 * time.Minute
 
+// Start opens the store that the environment names, for leases and for the
+// queue. Web and worker begin with it. Close the Runtime when done.
+func Start(ctx context.Context, queue string, log *slog.Logger) (*bootstrap.Runtime, Queue, error) {
+	settings, err := bootstrap.FromEnv()
+	if err != nil {
+		return nil, nil, err
+	}
+	settings.Logger = log
+	rt, err := bootstrap.Start(ctx, settings)
+	if err != nil {
+		return nil, nil, err
+	}
+	q, err := Open(ctx, rt, queue, log)
+	if err != nil {
+		rt.Close(context.WithoutCancel(ctx))
+		return nil, nil, err
+	}
+	return rt, q, nil
+}
+
 // Open returns the queue that fits the backend: asynq on Redis, River on
 // Postgres or SQLite.
 func Open(ctx context.Context, rt *bootstrap.Runtime, queue string, log *slog.Logger) (Queue, error) {
