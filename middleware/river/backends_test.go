@@ -18,18 +18,21 @@ import (
 	"github.com/simple-module/core/migrations"
 )
 
-// backends opens a fresh one of each kind.
+// backends opens a fresh one of each kind. A loaded machine may take its time:
+// a store that answers late is a failed attempt.
 var backends = map[string]func(t *testing.T) leases.Backend{
 	"in-process": func(*testing.T) leases.Backend { return leases.NewInProcess() },
-	"Redis":      func(t *testing.T) leases.Backend { return redislease.New(teststore.Redis(t)) },
+	"Redis":      func(t *testing.T) leases.Backend { return redislease.New(teststore.Redis(t), redislease.Timeout(hang)) },
 	"Postgres": func(t *testing.T) leases.Backend {
 		pool := teststore.Postgres(t)
 		db := stdlib.OpenDBFromPool(pool)
 		require.NoError(t, migrations.Up(t.Context(), db, "postgres"))
 		require.NoError(t, db.Close())
-		return pglease.New(pool)
+		return pglease.New(pool, pglease.Timeout(hang))
 	},
-	"SQLite": func(t *testing.T) leases.Backend { return sqlitelease.New(openSQLite(t, teststore.SQLitePath(t))) },
+	"SQLite": func(t *testing.T) leases.Backend {
+		return sqlitelease.New(openSQLite(t, teststore.SQLitePath(t)), sqlitelease.Timeout(hang))
+	},
 }
 
 func openSQLite(t *testing.T, path string) *sql.DB {

@@ -10,10 +10,9 @@
 //	// or for all jobs of a client
 //	river.Config{Middleware: []rivertype.Middleware{once}}
 //
-// Make the middleware once, not in each call of Middleware, since it counts
-// the jobs that wait in it. With Config.Middleware the key function sees every
-// kind of job and returns "" for those that need no lease. The value is also a
-// rivertype.Plugin, for Config.Plugins: once.(rivertype.Plugin).
+// With Config.Middleware the key function sees every kind of job and returns ""
+// for those that need no lease. The value is also a rivertype.Plugin, for
+// Config.Plugins: once.(rivertype.Plugin).
 //
 // The key comes from the job's args or from anything else in its row, and the
 // owner is the job: its ID and its creation time. So a retry re-acquires the
@@ -38,9 +37,10 @@
 //
 // Middlewares stack: a job then runs when it holds all of their names. The
 // outermost is the first of Worker.Middleware, then come Config.Plugins and
-// Config.Middleware. While an inner one is busy the outer ones are given back.
-// leases.FromContext finds the innermost handle. Several on one key with the
-// same backend are one hold: do not stack those.
+// Config.Middleware. While an inner one is busy the outer ones are given back
+// at once, and the job waits in place holding none of them; then the outermost
+// calls what it wraps again. leases.FromContext finds the innermost handle.
+// Several on one key with the same backend are one hold: do not stack those.
 //
 // # Jobs that run twice
 //

@@ -111,7 +111,7 @@ func TestSemaphoreNeverOverItsSlots(t *testing.T) {
 			return nil
 		}
 		perHost := func() rivertype.WorkerMiddleware {
-			return riverlease.Semaphore(riverlease.HostKey("host", "url"), slots, longTTL, riverlease.On(b), riverlease.MaxWaiting(8), riverlease.Wait(hang))
+			return riverlease.Semaphore(riverlease.HostKey("host", "url"), slots, longTTL, riverlease.On(b), riverlease.MaxWaiting(16), riverlease.Wait(hang))
 		}
 		for range 2 { // two clients of 8 workers
 			q.start(t, do, perHost())

@@ -17,8 +17,8 @@ import (
 // killed worker's lease lasts, and without KeepAlive what an attempt may take.
 // Arguments out of bounds make every job fail with leases.ErrInvalid.
 //
-// The middleware is safe for concurrent use and may stand in several places,
-// which then share its waiting room. It is a rivertype.Plugin, too.
+// The middleware is safe for concurrent use and may stand in several places. It
+// is a rivertype.Plugin, too.
 func Lease(key KeyFunc, ttl time.Duration, opts ...Option) rivertype.WorkerMiddleware {
 	return &middleware{key: key, guard: taskguard.Lease(ttl, opts)}
 }

@@ -34,7 +34,8 @@ func OnBusy(b Busy) Option { return taskguard.OnBusy(b) }
 // Wait makes a busy job wait in place for at most d before OnBusy; 0 is not at
 // all. It keeps a worker busy meanwhile, and the job's timeout has not begun;
 // keep it well below River's RescueStuckJobsAfter. The default is 200 ms, or 0
-// where OnBusy is Skip or Fail.
+// where OnBusy is Skip or Fail; with these an inner middleware of several does
+// not wait.
 func Wait(d time.Duration) Option { return taskguard.Wait(d) }
 
 // MaxWaiting is how many jobs of a key wait in place at the same time in this
