@@ -20,6 +20,7 @@ import (
 	"time"
 
 	"github.com/simple-module/core/examples/internal/service"
+	"github.com/simple-module/core/leases"
 )
 
 func main() {
@@ -44,8 +45,8 @@ func run(log *slog.Logger) error {
 	resolve := make(hosts)
 	flag.Var(resolve, "resolve", "HOST=ADDRESS:PORT, connect there for this host (repeatable)")
 	flag.Parse()
-	if o.Slots < 1 || o.Concurrency < 1 || flag.NArg() > 0 {
-		return errors.New("-slots and -concurrency must be 1 or more, and there are no arguments")
+	if err := check(o, flag.Args()); err != nil {
+		return err
 	}
 	o.Logger = log
 
@@ -67,6 +68,23 @@ func run(log *slog.Logger) error {
 		ImportFrom: *from,
 		ImportTime: *importTime,
 	}, o)
+}
+
+// check refuses at the start what would make every task fail.
+func check(o service.WorkOptions, args []string) error {
+	switch _, err := leases.CheckTTL(o.TTL); {
+	case err != nil:
+		return fmt.Errorf("-ttl: %w", err)
+	case o.Slots < 1 || o.Slots > leases.MaxSlots:
+		return fmt.Errorf("-slots must be 1 to %d, got %d", leases.MaxSlots, o.Slots)
+	case o.Concurrency < 1:
+		return fmt.Errorf("-concurrency must be 1 or more, got %d", o.Concurrency)
+	case o.Drain < 0 || o.Rescue <= 0:
+		return fmt.Errorf("-drain must be 0 or more and -rescue-after more than 0, got %v and %v", o.Drain, o.Rescue)
+	case len(args) > 0:
+		return fmt.Errorf("there are no arguments, got %q", args)
+	}
+	return nil
 }
 
 // hosts is where to connect for a host name, instead of asking DNS.
