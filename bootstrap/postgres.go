@@ -15,7 +15,7 @@ import (
 
 // What a Postgres URL does not say.
 const (
-	maxConns        = 16 // a worker's tasks, and their leases; or four a core, if more
+	maxConns        = 16 // a worker's tasks, and their leases; or one a core, if more
 	connectTimeout  = 10 * time.Second
 	applicationName = "sm-leases"
 )

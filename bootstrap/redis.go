@@ -117,13 +117,27 @@ func openRedis(ctx context.Context, o redisOptions) (redis.UniversalClient, erro
 	c := o.client()
 	// A read ends with its deadline, but not when ctx is cancelled.
 	stop := context.AfterFunc(ctx, func() { c.Close() })
-	defer stop()
-	if err := c.Ping(ctx).Err(); err != nil {
-		c.Close()
-		return nil, err
+	clustered, err := inspect(ctx, c, o.single)
+	if !stop() && err == nil {
+		err = ctx.Err()
 	}
-	if o.single == nil {
-		return c, nil
+	if err != nil || clustered {
+		c.Close()
+	}
+	switch {
+	case err != nil:
+		return nil, err
+	case clustered:
+		return openRedis(ctx, redisOptions{cluster: clusterOf(o.single)})
+	}
+	return c, nil
+}
+
+// inspect returns an error for a server that can't keep leases. clustered says
+// that single, which is nil for the other clients, is one of a Cluster.
+func inspect(ctx context.Context, c redis.UniversalClient, single *redis.Options) (clustered bool, err error) {
+	if err := c.Ping(ctx).Err(); err != nil || single == nil {
+		return false, err
 	}
 	// HELLO is allowed to every user. A proxy may not know it: then what was
 	// set is taken as it is.
@@ -131,25 +145,19 @@ func openRedis(ctx context.Context, o redisOptions) (redis.UniversalClient, erro
 	_ = c.Process(ctx, hello)
 	server := hello.Val()
 	version := fmt.Sprint(server["version"])
-	var err error
 	switch {
-	case server["mode"] == "cluster" && o.single.Network == "unix":
-		err = failuref(nil, "it is one of a Cluster: set SM_REDIS_URL to its host and port")
+	case server["mode"] == "cluster" && single.Network == "unix":
+		return false, failuref(nil, "it is one of a Cluster: set SM_REDIS_URL to its host and port")
 	case server["mode"] == "cluster":
-		c.Close()
-		return openRedis(ctx, redisOptions{cluster: clusterOf(o.single)})
+		return true, nil
 	case server["mode"] == "sentinel":
-		err = failuref(nil, "it is a Sentinel: add ?master_name=NAME to SM_REDIS_URL")
+		return false, failuref(nil, "it is a Sentinel: add ?master_name=NAME to SM_REDIS_URL")
 	case server["role"] == "replica":
-		err = failuref(nil, "it is a read-only replica: set SM_REDIS_URL to its master, or to Sentinels")
+		return false, failuref(nil, "it is a read-only replica: set SM_REDIS_URL to its master, or to Sentinels")
 	case older(version, 6, 2):
-		err = failuref(nil, "it has version %s; 6.2 or newer is needed", version)
+		return false, failuref(nil, "it has version %s; 6.2 or newer is needed", version)
 	}
-	if err != nil {
-		c.Close()
-		return nil, err
-	}
-	return c, nil
+	return false, nil
 }
 
 // clusterOf are the options for the Cluster that a server belongs to.

@@ -17,7 +17,8 @@ import (
 
 // TestStartFindsTheCluster behind the URL of one of its servers.
 func TestStartFindsTheCluster(t *testing.T) {
-	addr, _ := startRedis(t, false, `save ""`, "cluster-enabled yes", "cluster-port "+freePort(t), `requirepass "p@ss"`, `masterauth "p@ss"`)
+	socket := t.TempDir() + "/redis.sock"
+	addr, _ := startRedis(t, false, `save ""`, "unixsocket "+socket, "cluster-enabled yes", "cluster-port "+freePort(t), `requirepass "p@ss"`, `masterauth "p@ss"`)
 	node := redis.NewClient(&redis.Options{Addr: addr, Password: "p@ss"})
 	defer node.Close()
 	require.NoError(t, node.ClusterAddSlotsRange(t.Context(), 0, 16383).Err())
@@ -32,6 +33,9 @@ func TestStartFindsTheCluster(t *testing.T) {
 		require.NoError(t, leases.Lease("{x", time.Minute).Do(t.Context(), func(context.Context) error { return nil }))
 		require.NoError(t, rt.Health(t.Context()))
 	}
+
+	_, err := bootstrap.Start(t.Context(), bootstrap.Settings{RedisURL: "unix://:p%40ss@" + socket})
+	require.ErrorContains(t, err, "one of a Cluster: set SM_REDIS_URL to its host and port")
 }
 
 // TestStartAsksTheSentinels for the master, which has a password of its own.

@@ -62,10 +62,10 @@ func (t target) unusable(ctx context.Context, err error) error {
 		ended = context.DeadlineExceeded // a connection's deadline came first, by a moment
 	}
 	switch {
-	case errors.As(err, &pg) && !errors.As(err, &said):
-		text = fmt.Sprintf("%s (SQLSTATE %s; is %s right?)", pg.Message, pg.Code, t.variable)
 	case errors.As(err, &said):
 		text = said.text
+	case errors.As(err, &pg):
+		text = fmt.Sprintf("%s (SQLSTATE %s; is %s right?)", pg.Message, pg.Code, t.variable)
 	case errors.Is(ended, context.Canceled):
 		text = "cancelled before it answered"
 	case ended != nil:
