@@ -145,6 +145,12 @@ func TestCase17_BlackHole(t *testing.T) {
 			return err
 		},
 	}
+	byDefault := redislease.New(c)
+	defaulted := make(chan error, 1)
+	go func() {
+		_, err := byDefault.Acquire(context.Background(), claim("x", 0, "a"))
+		defaulted <- err
+	}()
 	for name, do := range operations {
 		start := time.Now()
 		err := do(context.Background())
@@ -154,7 +160,16 @@ func TestCase17_BlackHole(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		time.AfterFunc(50*time.Millisecond, cancel)
 		require.ErrorIs(t, do(ctx), context.Canceled, name)
+		ctx, cancel = context.WithTimeout(t.Context(), 50*time.Millisecond)
+		require.ErrorIs(t, do(ctx), context.DeadlineExceeded, name)
+		cancel()
 		require.Less(t, time.Since(start), hang)
+	}
+	select {
+	case err := <-defaulted:
+		require.ErrorContains(t, err, "redis: no answer for 5s")
+	case <-time.After(hang):
+		t.Fatal("without options, an acquire does not end")
 	}
 }
 

@@ -30,7 +30,12 @@ func freePort(t *testing.T) string {
 // answers. It is killed by stop, or when the test ends.
 func startServer(t *testing.T, dir, port string, args ...string) (stop func()) {
 	t.Helper()
-	cmd := exec.Command("redis-server", append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "no"}, args...)...)
+	return start(t, port, append([]string{"--bind", "127.0.0.1", "--port", port, "--dir", dir, "--save", "", "--appendonly", "no", "--repl-diskless-sync-delay", "0"}, args...)...)
+}
+
+func start(t *testing.T, port string, args ...string) (stop func()) {
+	t.Helper()
+	cmd := exec.Command("redis-server", args...)
 	require.NoError(t, cmd.Start())
 	stop = sync.OnceFunc(func() {
 		cmd.Process.Kill()
@@ -39,7 +44,10 @@ func startServer(t *testing.T, dir, port string, args ...string) (stop func()) {
 	t.Cleanup(stop)
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
 	defer c.Close()
-	require.Eventually(t, func() bool { return c.Ping(t.Context()).Err() == nil }, hang, 10*time.Millisecond)
+	require.Eventually(t, func() bool {
+		err := c.Ping(t.Context()).Err()
+		return err == nil || redis.HasErrorPrefix(err, "NOAUTH")
+	}, hang, 10*time.Millisecond)
 	return stop
 }
 

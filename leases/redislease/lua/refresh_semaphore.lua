@@ -10,8 +10,7 @@ end
 if not held[1] or tonumber(held[1]) <= now or (ARGV[2] ~= '0' and tonumber(held[2]) ~= -ARGV[2]) then
     return 0
 end
+-- A server that is out of memory refuses ZADD only as the first write.
+redis.call('PEXPIRE', KEYS[1], string.format('%.0f', math.max(redis.call('PTTL', KEYS[1]), ARGV[3])))
 redis.call('ZADD', KEYS[1], string.format('%.0f', now + ARGV[3] * 1000), 'e' .. ARGV[1])
-if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then
-    redis.call('PEXPIRE', KEYS[1], ARGV[3])
-end
 return 1
