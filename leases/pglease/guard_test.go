@@ -8,6 +8,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/simple-module/core/leases"
@@ -31,6 +32,30 @@ func acquired(t testing.TB, h *leases.Handle) *leases.Handle {
 	return h
 }
 
+// guarded returns a hold that lapses soon, and a transaction that is guarded by
+// it. Only the server knows how soon: this process believes in a long TTL.
+func guarded(t *testing.T, pool *pgxpool.Pool, level pgx.TxIsoLevel, name string, slots int, owner string) (*leases.Handle, pgx.Tx) {
+	t.Helper()
+	for ttl := short; ttl < bound; ttl *= 4 { // this machine may be slow
+		h := acquired(t, handle(pglease.New(pool), name, slots, long, leases.Owner(owner)))
+		lapseAfter(t, pool, name, ttl)
+		tx := begin(t, pool, level)
+		err := pglease.Guard(ctxOf(t), tx, h)
+		if err == nil {
+			return h, tx
+		}
+		require.ErrorIs(t, err, leases.ErrLost)
+		require.NoError(t, tx.Rollback(ctxOf(t)))
+	}
+	require.FailNow(t, "too slow to tell")
+	return nil, nil
+}
+
+func lapseAfter(t *testing.T, pool *pgxpool.Pool, name string, ttl time.Duration) {
+	t.Helper()
+	exec(t, pool, "UPDATE sm_lease SET expires_at = clock_timestamp() + $2 WHERE name = $1 AND expires_at > '-infinity'", name, ttl)
+}
+
 // TestGuard_ATakeoverWaitsForTheTransaction: the hold lapses inside a guarded
 // transaction. Nobody is granted its place before that has ended, and nobody
 // waits to be told so; then the fence is larger, and the former holder's next
@@ -44,9 +69,7 @@ func TestGuard_ATakeoverWaitsForTheTransaction(t *testing.T) {
 		for _, owner := range []string{"another owner", "the same owner"} {
 			t.Run(owner, func(t *testing.T) {
 				name := t.Name()
-				h := acquired(t, handle(b, name, slots, short, leases.Owner("the same owner")))
-				tx := begin(t, pool, level)
-				require.NoError(t, pglease.Guard(ctxOf(t), tx, h))
+				h, tx := guarded(t, pool, level, name, slots, "the same owner")
 				_, err := tx.Exec(ctxOf(t), "INSERT INTO written VALUES ($1)", h.Fence())
 				require.NoError(t, err)
 				awaitLapse(t, pool, name)
@@ -76,9 +99,7 @@ func TestGuard_ALapsedHoldKeepsItsSlotOnly(t *testing.T) {
 	for _, level := range levels {
 		t.Run(string(level), func(t *testing.T) {
 			name := t.Name()
-			h := acquired(t, handle(b, name, 3, short))
-			tx := begin(t, pool, level)
-			require.NoError(t, pglease.Guard(ctxOf(t), tx, h))
+			_, tx := guarded(t, pool, level, name, 3, "a")
 			awaitLapse(t, pool, name)
 			held(t, b, claim(name, 3, "b", long))
 			held(t, b, claim(name, 3, "c", long))
@@ -96,7 +117,7 @@ func TestGuard_KeepAliveGoesOn(t *testing.T) {
 	pool := newPool(t)
 	b := pglease.New(pool)
 	onBoth(t, 2, func(t *testing.T, slots int) {
-		const ttl = 3 * time.Second // a stall as long would end the hold
+		const ttl = 5 * time.Second // a stall as long would end the hold
 		h := acquired(t, handle(b, t.Name(), slots, ttl, leases.KeepAlive()))
 		before := h.Deadline()
 		tx := begin(t, pool, pgx.ReadCommitted)
@@ -139,10 +160,8 @@ func TestGuard_ReadsTheClockAfterItsLock(t *testing.T) {
 	b := pglease.New(pool)
 	onEachLevel(t, 1, func(t *testing.T, slots int, level pgx.TxIsoLevel) {
 		name := t.Name()
-		h := acquired(t, handle(b, name, slots, short))
-		// A TTL that this process does not know of: the server must decide.
-		require.NoError(t, h.RefreshFor(ctxOf(t), long))
-		exec(t, pool, "UPDATE sm_lease SET expires_at = clock_timestamp() + $2 WHERE name = $1 AND expires_at > '-infinity'", name, short)
+		h := acquired(t, handle(b, name, slots, long))
+		lapseAfter(t, pool, name, 2*time.Second)
 		tx := begin(t, pool, level)
 		unlock := lockRows(t, pool, name)
 		answer := start(func(ctx context.Context) (bool, error) { return true, pglease.Guard(ctx, tx, h) })
