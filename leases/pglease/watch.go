@@ -18,7 +18,10 @@ const (
 	aliveEvery = 15 * time.Second // a silent connection is asked whether it is
 	echoTime   = 2 * time.Second  // for the first notification to come back
 	deafTime   = time.Minute      // before the next try after one did not
-	lastPause  = 5 * time.Second  // between two tries to connect
+
+	// The pauses between two tries to connect.
+	firstPause = 10 * time.Millisecond
+	lastPause  = 5 * time.Second
 )
 
 var errDeaf = errors.New("notifications don't get through")
@@ -43,9 +46,8 @@ func (b *Backend) Watch(ctx context.Context, name string, wake func()) (stop fun
 
 // listen connects, and again when the connection breaks, until nobody waits.
 func (b *Backend) listen(changed <-chan struct{}) {
-	for pause := 10 * time.Millisecond; ; pause = min(2*pause, lastPause) {
-		started := time.Now()
-		err := b.listenOnce(changed)
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		connected, err := b.listenOnce(changed)
 		if err == nil {
 			return
 		}
@@ -55,8 +57,8 @@ func (b *Backend) listen(changed <-chan struct{}) {
 			b.watched.Stop(true)
 			return
 		}
-		if time.Since(started) > lastPause { // it was in use
-			pause = 10 * time.Millisecond
+		if connected {
+			pause = firstPause
 		}
 		time.Sleep(pause)
 		if b.watched.Stop(false) {
@@ -65,19 +67,20 @@ func (b *Backend) listen(changed <-chan struct{}) {
 	}
 }
 
-// listenOnce returns nil when nobody has waited for a while.
-func (b *Backend) listenOnce(changed <-chan struct{}) error {
+// listenOnce returns nil when nobody has waited for a while, or what broke the
+// connection, and whether there was one.
+func (b *Backend) listenOnce(changed <-chan struct{}) (connected bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
 	defer cancel()
 	cfg := b.pool.Config()
 	if cfg.BeforeConnect != nil {
 		if err := cfg.BeforeConnect(ctx, cfg.ConnConfig); err != nil {
-			return err
+			return false, err
 		}
 	}
 	conn, err := pgx.ConnectConfig(ctx, cfg.ConnConfig)
 	if err != nil {
-		return err
+		return false, err
 	}
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.Background(), b.timeout)
@@ -85,10 +88,10 @@ func (b *Backend) listenOnce(changed <-chan struct{}) error {
 		conn.Close(ctx)
 	}()
 	if _, err := conn.Exec(ctx, "LISTEN sm_lease"); err != nil {
-		return err
+		return false, err
 	}
 	if err := b.echo(conn); err != nil {
-		return err
+		return false, err
 	}
 	subscribed, marked, idle := make(subscription.Subscribed), make(map[string]bool), time.Now()
 	for first := true; ; first = false {
@@ -96,7 +99,7 @@ func (b *Backend) listenOnce(changed <-chan struct{}) error {
 		change := first // the topics may be older than the connection
 		if !first {
 			if n, change, err = waitForNotification(conn, changed); err != nil {
-				return err
+				return true, err
 			}
 		}
 		switch {
@@ -104,16 +107,16 @@ func (b *Backend) listenOnce(changed <-chan struct{}) error {
 			b.watched.Wake(n.Payload, false)
 		case !change: // long silence
 			if time.Since(idle) > subscription.IdleTime && b.watched.Stop(false) {
-				return nil
+				return true, nil
 			}
 			if err := b.exec(conn, "SELECT 1"); err != nil {
-				return err
+				return true, err
 			}
 		}
 		if change {
 			on, off := b.watched.Difference(subscribed)
 			if err := b.mark(conn, marked, on, off); err != nil {
-				return err
+				return true, err
 			}
 			for _, name := range on {
 				b.watched.Wake(name, true)
