@@ -10,6 +10,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
 
+	"github.com/simple-module/core/internal/testbackends"
 	"github.com/simple-module/core/internal/teststore"
 	"github.com/simple-module/core/leases"
 	"github.com/simple-module/core/leases/sqlitelease"
@@ -115,7 +116,7 @@ func TestCase03SecondRunInAnotherProcess(t *testing.T) {
 	onQueues(t, func(t *testing.T, q *queue) {
 		path := teststore.SQLitePath(t)
 		guard := func() rivertype.WorkerMiddleware {
-			return riverlease.Semaphore(byDataset, 1, 3*time.Second, riverlease.KeepAlive(), riverlease.On(sqlitelease.New(openSQLite(t, path))))
+			return riverlease.Semaphore(byDataset, 1, 12*time.Second, riverlease.KeepAlive(), riverlease.On(sqlitelease.New(testbackends.SQLite(t, path))))
 		}
 		end := make(chan error)
 		job, a, b, stopFirst := runTwice(t, q, guard(), guard(), end)

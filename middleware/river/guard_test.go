@@ -10,6 +10,7 @@ import (
 	"github.com/riverqueue/river/rivertype"
 	"github.com/stretchr/testify/require"
 
+	"github.com/simple-module/core/internal/testbackends"
 	"github.com/simple-module/core/leases"
 	riverlease "github.com/simple-module/core/middleware/river"
 )
@@ -167,7 +168,7 @@ func TestSameWorkerOnEachBackend(t *testing.T) {
 		}
 		return nil
 	}
-	for kind, open := range backends { // fences grow from one to the next (R5)
+	for kind, open := range testbackends.All { // fences grow from one to the next (R5)
 		t.Run("leases on "+kind, func(t *testing.T) {
 			leases.Configure(open(t))
 			for database, open := range queues {
