@@ -560,7 +560,7 @@ func TestHandlersReachWhatTheServersWriterCanDo(t *testing.T) {
 					return
 				}
 				defer conn.Close()
-				rw.WriteString("HTTP/1.1 204 No Content\r\nHijacked: yes\r\n\r\n")
+				rw.WriteString("HTTP/1.1 204 No Content\r\nConnection: close\r\nHijacked: yes\r\n\r\n")
 				rw.Flush()
 			case "/hijack-old":
 				conn, rw, err := w.(http.Hijacker).Hijack()
@@ -569,7 +569,7 @@ func TestHandlersReachWhatTheServersWriterCanDo(t *testing.T) {
 					return
 				}
 				defer conn.Close()
-				rw.WriteString("HTTP/1.1 204 No Content\r\nHijacked: yes\r\n\r\n")
+				rw.WriteString("HTTP/1.1 204 No Content\r\nConnection: close\r\nHijacked: yes\r\n\r\n")
 				rw.Flush()
 			case "/deadline":
 				if err := rc.SetWriteDeadline(time.Now().Add(bound)); err != nil {
