@@ -271,18 +271,24 @@ func TestHoldThroughRetriesRefreshes(t *testing.T) {
 	require.Greater(t, busy.RetryAfter, 2*hang)
 }
 
+// The work takes longer than the TTL.
 func TestR10KeepAlive(t *testing.T) {
 	onBackends(t, func(t *testing.T, q *queue, b leases.Backend) {
 		q.start(t, func(ctx context.Context, _ *asynq.Task) error {
 			h, _ := leases.FromContext(ctx)
-			for first := h.Deadline(); !h.Deadline().After(first); {
-				select {
-				case <-ctx.Done():
-					return context.Cause(ctx)
-				case <-time.After(5 * time.Millisecond):
-				}
+			fence := h.Fence()
+			select {
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			case <-time.After(time.Until(h.Deadline()) + 100*time.Millisecond):
 			}
-			return nil
+			if h.Fence() != fence {
+				return errors.New("it was acquired again")
+			}
+			if isFree(t, leases.Lease("import:42", longTTL, leases.On(b))) {
+				return errors.New("it is free")
+			}
+			return h.Refresh(ctx)
 		}, asynqlease.Lease(byDataset, 6*time.Second, asynqlease.On(b), asynqlease.KeepAlive()))
 		q.await(t, q.add(t, args{Dataset: 42}, asynq.MaxRetry(0)), asynq.TaskStateCompleted)
 	})

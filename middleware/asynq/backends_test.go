@@ -26,17 +26,18 @@ func onBackends(t *testing.T, test func(t *testing.T, q *queue, b leases.Backend
 }
 
 // troubled is a backend whose store can be made to fail. It counts the attempts
-// that it has refused.
+// that it has refused, and those that have failed.
 type troubled struct {
 	leases.Backend
 	acquire, release atomic.Bool
-	refused          atomic.Int64
+	refused, failed  atomic.Int64
 }
 
 var errStore = errors.New("store: connection refused")
 
 func (b *troubled) Acquire(ctx context.Context, c leases.Claim) (leases.Grant, error) {
 	if b.acquire.Load() {
+		b.failed.Add(1)
 		return leases.Grant{}, errStore
 	}
 	g, err := b.Backend.Acquire(ctx, c)
@@ -57,4 +58,10 @@ func (b *troubled) Release(ctx context.Context, h leases.Hold) (bool, error) {
 func (b *troubled) awaitRefused(t *testing.T, n int64) {
 	t.Helper()
 	require.Eventually(t, func() bool { return b.refused.Load() >= n }, hang, time.Millisecond, "nobody asked")
+}
+
+// awaitFailed returns once n attempts have failed.
+func (b *troubled) awaitFailed(t *testing.T, n int64) {
+	t.Helper()
+	require.Eventually(t, func() bool { return b.failed.Load() >= n }, hang, time.Millisecond, "nobody asked")
 }

@@ -65,6 +65,24 @@ func TestCase01BusyOnTheLastAttemptIsNotLost(t *testing.T) {
 	})
 }
 
+// A store that fails for a moment while a task waits on its last attempt does
+// not lose the task: asynq would archive it.
+func TestCase01StoreFailsWhileTheLastAttemptWaits(t *testing.T) {
+	onBackends(t, func(t *testing.T, q *queue, b leases.Backend) {
+		other := holdAway(t, b, "import:42")
+		store := &troubled{Backend: b}
+		q.start(t, nothing, asynqlease.Lease(byDataset, longTTL, asynqlease.On(store)))
+		task := q.add(t, args{Dataset: 42}, asynq.MaxRetry(0))
+		store.awaitRefused(t, 2) // at once, and when it began to wait
+		store.acquire.Store(true)
+		store.awaitFailed(t, 2)
+		require.Equal(t, asynq.TaskStateActive, q.get(t, task).State)
+		store.acquire.Store(false)
+		require.NoError(t, other.Release(t.Context()))
+		require.Zero(t, q.await(t, task, asynq.TaskStateCompleted).Retried)
+	})
+}
+
 func TestCase02BusyIsNotAFailedAttempt(t *testing.T) {
 	onBackends(t, func(t *testing.T, q *queue, b leases.Backend) {
 		other := holdAway(t, b, "import:42")
@@ -106,6 +124,26 @@ func requireTakenOver(t *testing.T, a, b run) {
 	require.ErrorIs(t, a.h.Refresh(t.Context()), leases.ErrLost)
 	require.ErrorIs(t, a.h.Release(t.Context()), leases.ErrLost)
 	require.NoError(t, b.h.Refresh(t.Context()))
+
+	var written resource
+	require.True(t, written.write(b.h.Fence()))
+	require.False(t, written.write(a.h.Fence()), "a late write")
+	require.True(t, written.write(b.h.Fence()))
+}
+
+// resource refuses a write with a smaller fence than the largest it has seen.
+type resource struct{ fence atomic.Int64 }
+
+func (r *resource) write(fence int64) bool {
+	for {
+		seen := r.fence.Load()
+		if fence < seen {
+			return false
+		}
+		if r.fence.CompareAndSwap(seen, fence) {
+			return true
+		}
+	}
 }
 
 // A handler that ignores its ctx overlaps its own retry.

@@ -31,9 +31,10 @@
 //
 // asynq archives what comes back from its last attempt, whatever the error
 // says. There a busy task waits in place until it can run, however many wait
-// already, and keeps a worker busy meanwhile. Its timeout or deadline bounds
-// that (asynq's default is 30 minutes); when it passes, asynq archives the
-// task, as it does with one that ran too long. Give tasks a retry or more if
+// already, and keeps a worker busy meanwhile; an error of the store does not end
+// the wait. Its timeout or deadline bounds that (asynq's default is 30
+// minutes); when it passes, or when the worker is killed, asynq archives the
+// task, as it does with one that was running. Give tasks a retry or more if
 // their keys are often busy for long.
 //
 // # Several at once
@@ -54,6 +55,11 @@
 // passed, or whose worker has lost touch with Redis for 30 s: asynq ends its
 // ctx and puts it back. A task that waits in place then does not begin any
 // more. End the process soon after Shutdown.
+//
+// asynq compares the clocks of its workers' hosts: a task that runs where the
+// clock is a minute behind is started again elsewhere. The lease keeps the runs
+// from overlapping, but the earlier run's failure starts the task once more.
+// Keep these clocks within seconds of each other.
 package asynqlease
 
 import (

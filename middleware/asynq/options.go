@@ -56,5 +56,7 @@ func HoldThroughRetries() Option { return taskguard.HoldThroughRetries() }
 // On uses b instead of the process-wide backend (leases.Configure).
 func On(b leases.Backend) Option { return taskguard.On(b) }
 
-// Logger is where skipped tasks are logged; slog.Default by default.
+// Logger is where the middleware tells of skipped tasks, late attempts and
+// errors of the store that are not the task's; nil and the default are
+// slog.Default.
 func Logger(l *slog.Logger) Option { return taskguard.Logger(l) }

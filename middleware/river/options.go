@@ -56,5 +56,7 @@ func HoldThroughRetries() Option { return taskguard.HoldThroughRetries() }
 // On uses b instead of the process-wide backend.
 func On(b leases.Backend) Option { return taskguard.On(b) }
 
-// Logger is where skipped jobs are logged; slog.Default by default.
+// Logger is where the middleware tells of skipped jobs, late attempts and
+// errors of the store that are not the job's; nil and the default are
+// slog.Default.
 func Logger(l *slog.Logger) Option { return taskguard.Logger(l) }

@@ -114,8 +114,8 @@ func On(b leases.Backend) Option {
 	return func(c *config) { c.backend, c.handle = b, append(c.handle, leases.On(b)) }
 }
 
-// Logger is where skipped tasks, failed refreshes and late attempts are told; nil and the
-// default are slog.Default.
+// Logger is where skipped tasks, late attempts and errors of the store that are
+// not the task's are told; nil and the default are slog.Default.
 func Logger(l *slog.Logger) Option {
 	return func(c *config) { c.log = l }
 }

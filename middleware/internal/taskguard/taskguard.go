@@ -43,7 +43,8 @@ type Task struct {
 	Owner string
 
 	// MustWait says that the queue would drop the task if it were put back:
-	// instead of that it waits in place until ctx ends. It needs an Owner.
+	// instead of that it waits in place until ctx ends, also through errors of
+	// the store. It needs an Owner.
 	MustWait bool
 
 	// WillRetry reports whether the queue brings the task back after it failed

@@ -2,6 +2,7 @@ package taskguard
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"sync"
 	"time"
@@ -13,7 +14,7 @@ import (
 // is held. Otherwise it returns busy.
 func (g *Guard) wait(ctx context.Context, name string, t Task, busy *leases.NotAcquiredError, guarded func(context.Context) error) error {
 	if t.MustWait && g.config.busy == Reschedule {
-		return g.handle(name, t).Do(ctx, guarded)
+		return g.waitOut(ctx, name, t, guarded)
 	}
 	d := g.config.wait
 	if end, ok := ctx.Deadline(); ok {
@@ -32,6 +33,28 @@ func (g *Guard) wait(ctx context.Context, name string, t Task, busy *leases.NotA
 		leave()
 		return guarded(ctx)
 	})
+}
+
+// waitOut waits in place until ctx ends, for the queue would drop the task. It
+// would do so for an error of the store, too: the name is asked for again.
+func (g *Guard) waitOut(ctx context.Context, name string, t Task, guarded func(context.Context) error) error {
+	for {
+		begun := false
+		err := g.handle(name, t).Do(ctx, func(ctx context.Context) error {
+			begun = ctx.Err() == nil // a hold that is over already begins nothing
+			return guarded(ctx)
+		})
+		if begun || ctx.Err() != nil || errors.Is(err, leases.ErrInvalid) || errors.Is(err, leases.ErrKind) {
+			return err
+		}
+		again := delay(0)
+		g.config.logger().WarnContext(ctx, "task waits on for its lease after an error of the store", "name", name, "again_after", again, "error", err)
+		select {
+		case <-time.After(again):
+		case <-ctx.Done():
+			return err
+		}
+	}
 }
 
 // rooms counts the tasks of this process that wait in place for each name, so
