@@ -54,6 +54,7 @@ func documentedACL(t *testing.T) []string {
 
 // TestDocumentedACLSuffices for everything, wake-ups included.
 func TestDocumentedACLSuffices(t *testing.T) {
+	t.Parallel() // mostly waits
 	_, user := startUser(t, documentedACL(t)...)
 	b := redislease.New(user)
 	woken := watch(t, b, "x")
@@ -161,6 +162,7 @@ func TestCase24_OutOfMemory(t *testing.T) {
 
 // TestR6_ErrorsSayWhat: and hold no password.
 func TestR6_ErrorsSayWhat(t *testing.T) {
+	t.Parallel() // mostly waits
 	primary, replica, guarded, closed := freePort(t), freePort(t), freePort(t), freePort(t)
 	startServer(t, t.TempDir(), primary)
 	startServer(t, t.TempDir(), replica, "--replicaof", "127.0.0.1 "+primary)
