@@ -56,10 +56,10 @@
 // ctx and puts it back. A task that waits in place then does not begin any
 // more. End the process soon after Shutdown.
 //
-// asynq compares the clocks of its workers' hosts: a task that runs where the
-// clock is a minute behind is started again elsewhere. The lease keeps the runs
-// from overlapping, but the earlier run's failure starts the task once more.
-// Keep these clocks within seconds of each other.
+// Keep the clocks of the workers' hosts within seconds of each other: asynq
+// compares them. What runs where the clock is a minute behind is started again
+// elsewhere; that run ends the earlier one, whose failure asynq takes for the
+// task's and retries, which ends the second, until the attempts are used up.
 package asynqlease
 
 import (
