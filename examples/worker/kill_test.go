@@ -12,7 +12,9 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -33,10 +35,7 @@ const hang = 3 * time.Minute // a bound on a hang, not a measure
 // has the same owner and goes on at once; a second task for the same URL stays
 // out until then.
 func TestKilledWorker(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "worker")
-	out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
-	require.NoError(t, err, "%s", out)
-
+	program := build(t)
 	t.Run("asynq", func(t *testing.T) {
 		url := teststore.RedisURL(t)
 		testKilledWorker(t, program, bootstrap.Settings{RedisURL: url})
@@ -51,6 +50,74 @@ func TestKilledWorker(t *testing.T) {
 		migrate(t, url)
 		testKilledWorker(t, program, bootstrap.Settings{DatabaseURL: url})
 	})
+}
+
+// TestTerminatedWorker: SIGTERM lets a download finish, and then ends the
+// worker.
+func TestTerminatedWorker(t *testing.T) {
+	program := build(t)
+	sqlite := "sqlite:///" + teststore.SQLitePath(t)
+	migrate(t, sqlite)
+	for name, settings := range map[string]bootstrap.Settings{
+		"asynq":           {RedisURL: teststore.RedisURL(t)},
+		"river on sqlite": {DatabaseURL: sqlite},
+	} {
+		t.Run(name, func(t *testing.T) {
+			const queue = "terminate"
+			_, q := open(t, settings, queue)
+			started, finish := make(chan struct{}), make(chan struct{})
+			origin := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				close(started)
+				<-finish
+				fmt.Fprint(w, "the whole file")
+			}))
+			t.Cleanup(origin.Close)
+			dir := t.TempDir()
+			cmd := startWorker(t, program, settings, queue, dir)
+			require.NoError(t, q.Add(t.Context(), service.Download{URL: origin.URL}))
+			wait(t, started, "the download began")
+
+			require.NoError(t, cmd.Process.Signal(syscall.SIGTERM))
+			log := cmd.Stderr.(*lockedBuffer)
+			require.Eventually(t, func() bool { return strings.Contains(log.String(), "finishing the tasks") }, hang, 10*time.Millisecond)
+			close(finish)
+			require.NoError(t, cmd.Wait(), "exit 0: %s", log)
+			files, err := service.OpenFiles(dir)
+			require.NoError(t, err)
+			_, ok, err := files.Record(origin.URL)
+			require.NoError(t, err)
+			require.True(t, ok, "the file is there")
+			c, err := q.Counts(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, service.Counts{Done: 1}, c)
+		})
+	}
+}
+
+// lockedBuffer is written by the process and read by the test.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+func build(t *testing.T) (program string) {
+	t.Helper()
+	program = filepath.Join(t.TempDir(), "worker")
+	out, err := exec.Command("go", "build", "-o", program, ".").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	return program
 }
 
 // giveUp spares the test asynq's own wait: a worker is given up 30 seconds after
@@ -68,11 +135,7 @@ func giveUp(t *testing.T, c redis.UniversalClient, queue string) {
 func testKilledWorker(t *testing.T, program string, settings bootstrap.Settings) {
 	const queue = "kill"
 	ctx := t.Context()
-	rt, err := bootstrap.Start(ctx, settings)
-	require.NoError(t, err)
-	t.Cleanup(func() { rt.Close(context.Background()) })
-	q, err := service.Open(ctx, rt, queue, slog.New(slog.DiscardHandler))
-	require.NoError(t, err)
+	rt, q := open(t, settings, queue)
 
 	// The first request never ends; those after it do.
 	var requests atomic.Int32
@@ -145,6 +208,17 @@ func testKilledWorker(t *testing.T, program string, settings bootstrap.Settings)
 	require.EqualValues(t, 2, requests.Load(), "the second task must find the file that the retry has written")
 }
 
+func open(t *testing.T, s bootstrap.Settings, queue string) (*bootstrap.Runtime, service.Queue) {
+	t.Helper()
+	s.Logger = slog.New(slog.DiscardHandler)
+	rt, err := bootstrap.Start(t.Context(), s)
+	require.NoError(t, err)
+	t.Cleanup(func() { rt.Close(context.Background()) })
+	q, err := service.Open(t.Context(), rt, queue, s.Logger)
+	require.NoError(t, err)
+	return rt, q
+}
+
 // putBack reports whether a task of the queue was found busy and put back.
 func putBack(t *testing.T, rt *bootstrap.Runtime, queue string) bool {
 	var n int
@@ -163,10 +237,10 @@ func putBack(t *testing.T, rt *bootstrap.Runtime, queue string) bool {
 
 func startWorker(t *testing.T, program string, s bootstrap.Settings, queue, dir string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(program, "-queue", queue, "-dir", dir, "-ttl", "10m", "-rescue-after", "5s", "-drain", "1s")
+	cmd := exec.Command(program, "-queue", queue, "-dir", dir, "-ttl", "10m", "-rescue-after", "5s")
 	cmd.Env = append(os.Environ(), "SM_REDIS_URL="+s.RedisURL, "SM_DATABASE_URL="+s.DatabaseURL)
-	var log bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &log, &log
+	log := &lockedBuffer{}
+	cmd.Stdout, cmd.Stderr = log, log
 	require.NoError(t, cmd.Start())
 	t.Cleanup(func() {
 		if cmd.ProcessState == nil {

@@ -52,6 +52,10 @@ func run(log *slog.Logger) error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	context.AfterFunc(ctx, func() {
+		fmt.Fprintln(os.Stderr, "worker: finishing the tasks under way; a second signal ends it at once")
+		stop()
+	})
 	rt, q, err := service.Start(ctx, *queue, log)
 	if err != nil {
 		return err
