@@ -85,7 +85,9 @@ func FromEnv() (Settings, error) {
 		RedisPrefix: os.Getenv("SM_REDIS_PREFIX"),
 	}.trimmed()
 	if _, err := s.target(); err != nil {
-		return Settings{}, fmt.Errorf("bootstrap: %w", err)
+		// With what was read: a caller that goes on in spite of the error gets
+		// it from Start too, and not a backend of this process only.
+		return s, fmt.Errorf("bootstrap: %w", err)
 	}
 	return s, nil
 }

@@ -32,7 +32,9 @@ func TestFromEnv(t *testing.T) {
 		t.Setenv("SM_REDIS_PREFIX", test.prefix)
 		s, err := FromEnv()
 		require.ErrorContains(t, err, test.variable)
-		require.Zero(t, s)
+		rt, err := Start(t.Context(), s)
+		require.ErrorContains(t, err, test.variable, "an error that was passed over comes again")
+		require.Nil(t, rt)
 	}
 
 	// The application's own database, when leases are kept in Redis.

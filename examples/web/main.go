@@ -53,7 +53,7 @@ func run(log *slog.Logger) error {
 
 	listener, err := net.Listen("tcp", cmp.Or(os.Getenv("ADDR"), "127.0.0.1:8080"))
 	if err != nil {
-		return err
+		return fmt.Errorf("%w (ADDR must be a free host:port, such as 127.0.0.1:8081)", err)
 	}
 	s := &server{rt: rt, queue: q, files: files, log: log, rebuildTime: *rebuildTime}
 	srv := &http.Server{Handler: s.routes(), ReadHeaderTimeout: 10 * time.Second}

@@ -52,10 +52,6 @@ func run(log *slog.Logger) error {
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	context.AfterFunc(ctx, func() {
-		fmt.Fprintln(os.Stderr, "worker: finishing the tasks under way; a second signal ends it at once")
-		stop()
-	})
 	rt, q, err := service.Start(ctx, *queue, log)
 	if err != nil {
 		return err
@@ -66,11 +62,17 @@ func run(log *slog.Logger) error {
 		return err
 	}
 	fmt.Fprintf(os.Stderr, "worker: %s on %s, %d slots a host, files in %s\n", q.Name(), rt.Kind(), o.Slots, *dir)
+	undo := context.AfterFunc(ctx, func() {
+		fmt.Fprintln(os.Stderr, "worker: finishing the tasks under way; a second signal ends it at once")
+		stop()
+	})
+	defer undo()
 	return q.Work(ctx, &service.Handlers{
 		Files:      files,
 		Client:     resolve.client(),
 		ImportFrom: *from,
 		ImportTime: *importTime,
+		Log:        log,
 	}, o)
 }
 

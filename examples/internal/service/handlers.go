@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"net/url"
 	"strings"
@@ -24,10 +25,34 @@ type Handlers struct {
 	// has been downloaded so far, and takes ImportTime for it.
 	ImportFrom string
 	ImportTime time.Duration
+
+	Log *slog.Logger
+}
+
+// told logs why an attempt failed; the queue tries again, silently. An attempt
+// whose ctx has ended was ended by somebody who knows.
+func (h *Handlers) told(ctx context.Context, what, which string, err error) error {
+	if err != nil && ctx.Err() == nil {
+		h.Log.Warn("attempt failed", what, which, "error", err)
+	}
+	return err
 }
 
 // Download fetches a URL once: a second task of the same URL finds the file.
 func (h *Handlers) Download(ctx context.Context, d Download) error {
+	return h.told(ctx, "download", redacted(d.URL), h.download(ctx, d))
+}
+
+// redacted is a URL without its password.
+func redacted(s string) string {
+	u, err := url.Parse(s)
+	if err != nil {
+		return "not a URL"
+	}
+	return u.Redacted()
+}
+
+func (h *Handlers) download(ctx context.Context, d Download) error {
 	u, err := url.Parse(d.URL)
 	if err != nil {
 		return fmt.Errorf("download: %w", err)
@@ -40,6 +65,10 @@ func (h *Handlers) Download(ctx context.Context, d Download) error {
 
 // Import replaces a dataset.
 func (h *Handlers) Import(ctx context.Context, i Import) error {
+	return h.told(ctx, "import", i.Dataset, h.importDataset(ctx, i))
+}
+
+func (h *Handlers) importDataset(ctx context.Context, i Import) error {
 	if h.ImportFrom != "" {
 		u, err := url.Parse(strings.TrimSuffix(h.ImportFrom, "/") + "/datasets/" + url.PathEscape(i.Dataset))
 		if err != nil {
