@@ -112,7 +112,11 @@ func run(ctx context.Context, db *sql.DB, dialect, what string, do func(*goose.P
 				err = errors.Join(err, ctx.Err())
 			}
 		}
-		return fmt.Errorf("migrations: %s: %s: %w", dialect, what, err)
+		hint := ""
+		if strings.Contains(err.Error(), "SQLSTATE 42501") { // insufficient_privilege
+			hint = " (migrate as the owner of the tables, or as a role with CREATE on the schema)"
+		}
+		return fmt.Errorf("migrations: %s: %s: %w%s", dialect, what, err, hint)
 	}
 }
 

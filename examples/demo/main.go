@@ -50,6 +50,10 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: demo\nSM_REDIS_URL or SM_DATABASE_URL choose the store; without them it is a temporary SQLite file.")
 	}
 	flag.Parse()
+	if flag.NArg() > 0 {
+		flag.Usage()
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	ctx, cancel := context.WithTimeoutCause(ctx, giveUpAfter, errors.New("the demo took too long"))

@@ -3,6 +3,7 @@ package main
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"os/signal"
@@ -13,6 +14,14 @@ import (
 )
 
 func main() {
+	flag.Usage = func() {
+		fmt.Fprintln(os.Stderr, "usage: SM_DATABASE_URL=… migrate\nIt creates or updates the table sm_lease, and takes no arguments. Redis needs no table.")
+	}
+	flag.Parse()
+	if flag.NArg() > 0 {
+		fmt.Fprintf(os.Stderr, "migrate: there are no arguments, got %q\n", flag.Args())
+		os.Exit(2)
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := run(ctx); err != nil {
@@ -22,6 +31,10 @@ func main() {
 }
 
 func run(ctx context.Context) error {
+	if os.Getenv("SM_DATABASE_URL") == "" && os.Getenv("SM_REDIS_URL") != "" {
+		fmt.Println("Redis needs no table: there is nothing to do for SM_REDIS_URL")
+		return nil
+	}
 	settings := bootstrap.Settings{DatabaseURL: os.Getenv("SM_DATABASE_URL")}
 	db, dialect, err := settings.OpenDatabase(ctx)
 	if err != nil {
