@@ -68,6 +68,27 @@ type Waker interface {
 	Watch(ctx context.Context, name string, wake func()) (stop func(), err error)
 }
 
+// Sequencer is an ability that a Backend may have besides, and instead of
+// Waker: to serve the processes that wait for a name in the order in which they
+// came. It keeps a line for each name, in which a ticket, 1 to 64 bytes, stands
+// for the waiters of one process. What becomes free is for the ticket that has
+// stood there longest: it is its turn. A turn ends soon when it is not taken,
+// so that a process that died costs the others little. All the rest is busy
+// meanwhile, but for an owner that holds the name already (R4).
+type Sequencer interface {
+	// AcquireInTurn is Acquire for the first of a process's waiters. A ticket
+	// that is refused keeps its place in the line, or gets the last one. A
+	// ticket that is granted leaves the line, or with again gets the last
+	// place for the waiter behind it.
+	AcquireInTurn(ctx context.Context, c Claim, ticket string, again bool) (Grant, error)
+
+	// WatchTurn is Waker's Watch for the turns of ticket: they are hints too.
+	WatchTurn(ctx context.Context, name, ticket string, wake func()) (stop func(), err error)
+
+	// LeaveLine gives the place of ticket up, and its turn to the next.
+	LeaveLine(ctx context.Context, name, ticket string) error
+}
+
 // KindError is what a backend returns when c's name is in use as the other
 // kind. It matches ErrKind.
 func (c Claim) KindError() error {

@@ -112,7 +112,7 @@ func (h *Handle) acquire(ctx context.Context, oneAttempt bool) (*hold, error) {
 			return h.wait(ctx, w, &NotAcquiredError{Name: h.name}, until)
 		}
 	}
-	got, err := h.attempt(ctx, b)
+	got, err := h.attempt(ctx, b, b)
 	if busy, ok := err.(*NotAcquiredError); ok && !oneAttempt {
 		return h.wait(ctx, joinLine(b, h.name, h.slots, false), busy, until)
 	}
@@ -127,14 +127,19 @@ func (h *Handle) mayReacquire() bool {
 	return h.settings.ownerGiven || h.hold != nil && !h.hold.deadlineIfLive().IsZero()
 }
 
-// attempt asks the store once. A busy name is a *NotAcquiredError.
-func (h *Handle) attempt(ctx context.Context, b Backend) (*hold, error) {
+// acquirer is a Backend, or the line in front of it.
+type acquirer interface {
+	Acquire(ctx context.Context, c Claim) (Grant, error)
+}
+
+// attempt asks the store once, through a. A busy name is a *NotAcquiredError.
+func (h *Handle) attempt(ctx context.Context, b Backend, a acquirer) (*hold, error) {
 	h.mu.Lock()
 	owner := h.owner
 	h.attempts++
 	h.mu.Unlock()
 	start := time.Now()
-	g, err := b.Acquire(ctx, Claim{Name: h.name, Slots: h.slots, Owner: owner, TTL: h.ttl})
+	g, err := a.Acquire(ctx, Claim{Name: h.name, Slots: h.slots, Owner: owner, TTL: h.ttl})
 	if err == nil && g.Held && time.Since(start) >= h.ttl {
 		err = errors.New("the answer took longer than the TTL, so the hold may be over")
 	}

@@ -3,6 +3,8 @@ package leases
 import (
 	"container/list"
 	"context"
+	"crypto/rand"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -12,6 +14,9 @@ import (
 // served. Only the first of them, the asker, asks the store; the others wait
 // for its place. So a name costs the store the same whether one or a thousand
 // wait for it here, and nobody overtakes.
+//
+// Between processes the store keeps the order, if the backend is a Sequencer:
+// the line has a ticket there, which stands for all its waiters.
 //
 // Waiters for different slot counts of a semaphore have lines of their own: one
 // may be granted what the other is refused (R13).
@@ -26,6 +31,10 @@ type line struct {
 	next      time.Time     // when to ask; zero: at once
 	pause     time.Duration // the back-off after that
 	stopWatch func()        // nil while nobody listens for releases
+	inStore   bool          // the ticket may stand in the store's line
+
+	ticket string      // for a Sequencer
+	called atomic.Bool // the store calls the ticket when its turn comes
 }
 
 // lines has the lines that have waiters, by place.
@@ -60,7 +69,7 @@ func joinLine(b Backend, name string, slots int, behind bool) *waiter {
 		if behind {
 			return nil
 		}
-		l = &line{backend: b, name: name, slots: slots, pause: firstPause}
+		l = &line{backend: b, name: name, slots: slots, pause: firstPause, ticket: newTicket()}
 		if known {
 			lines.m[at] = append(lines.m[at], l)
 		}
@@ -105,6 +114,9 @@ func (l *line) remove() {
 	if l.stopWatch != nil {
 		l.stopWatch()
 	}
+	if l.inStore {
+		go leaveLine(l.backend.(Sequencer), l.name, l.ticket)
+	}
 	at, known := placeOf(l.backend, l.name)
 	if !known {
 		return
@@ -142,26 +154,77 @@ func wakeLines(b Backend, name string) {
 	lines.Lock()
 	defer lines.Unlock()
 	for _, l := range lines.m[at] {
-		l.waiters.Front().Value.(*waiter).wake()
+		if !l.called.Load() { // else it may be another process's turn
+			l.waiters.Front().Value.(*waiter).wake()
+		}
 	}
 }
 
 // watch makes releases in other processes wake the line, if the backend hears
 // of them. Only the asker calls it. An error leaves the line to its back-off.
 func (l *line) watch(ctx context.Context) {
-	waker, ok := l.backend.(Waker)
-	if !ok || l.stopWatch != nil {
+	if l.stopWatch != nil {
 		return
 	}
-	stop, err := waker.Watch(ctx, l.name, func() {
+	wake := func() {
 		lines.Lock()
 		defer lines.Unlock()
 		if front := l.waiters.Front(); front != nil {
 			front.Value.(*waiter).wake()
 		}
-	})
+	}
+	var err error
+	switch b := l.backend.(type) {
+	case Sequencer:
+		l.stopWatch, err = b.WatchTurn(ctx, l.name, l.ticket, wake)
+	case Waker:
+		l.stopWatch, err = b.Watch(ctx, l.name, wake)
+	default:
+		return
+	}
 	if err == nil {
-		l.stopWatch = stop
 		l.next = time.Time{} // a release may have come before
+	}
+}
+
+// Acquire is the asker's attempt. Only a ticket that can be called stands in
+// the store's line.
+func (l *line) Acquire(ctx context.Context, c Claim) (Grant, error) {
+	b, ok := l.backend.(Sequencer)
+	if !ok || l.stopWatch == nil {
+		return l.backend.Acquire(ctx, c)
+	}
+	lines.Lock()
+	again := l.waiters.Len() > 1
+	lines.Unlock()
+	l.inStore = true
+	g, err := b.AcquireInTurn(ctx, c, l.ticket, again)
+	if err == nil {
+		l.inStore = !g.Held || again
+	}
+	l.called.Store(err == nil && l.inStore)
+	return g, err
+}
+
+// newTicket is unlike every other, of all processes.
+func newTicket() string {
+	return process + strconv.FormatUint(tickets.Add(1), 36)
+}
+
+var (
+	process = rand.Text()[:16]
+	tickets atomic.Uint64
+)
+
+// leaveLine gives a ticket back that nobody waits with any more. When that
+// fails its turn comes, and ends soon.
+func leaveLine(b Sequencer, name, ticket string) {
+	ctx, cancel := context.WithTimeout(context.Background(), backgroundTime)
+	defer cancel()
+	select {
+	case background <- struct{}{}:
+		_ = b.LeaveLine(ctx, name, ticket)
+		<-background
+	case <-ctx.Done():
 	}
 }

@@ -42,7 +42,7 @@ func (h *Handle) wait(ctx context.Context, w *waiter, busy *NotAcquiredError, un
 			return nil, ended(ctx, busy)
 		}
 		l.next = time.Time{} // for the next asker, should this attempt have no answer
-		got, err := h.attempt(ctx, l.backend)
+		got, err := h.attempt(ctx, l.backend, l)
 		if err == nil {
 			if l.slots == 0 {
 				// Nobody else can have it now: the next asker need not ask.
@@ -58,6 +58,9 @@ func (h *Handle) wait(ctx context.Context, w *waiter, busy *NotAcquiredError, un
 			return nil, err
 		}
 		busy = refused
+		if l.called.Load() {
+			l.pause = lastPause
+		}
 		d := nextAttempt(l.pause, busy.RetryAfter)
 		l.next, l.pause = time.Now().Add(d), min(2*l.pause, lastPause)
 		timer.Reset(d)

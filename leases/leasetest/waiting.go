@@ -19,6 +19,7 @@ func waiting(t *testing.T, s store) {
 		t.Run("at_expiry", func(t *testing.T) { wakesAtExpiry(t, s, slots) })
 		t.Run("in_turn", func(t *testing.T) { everyoneGetsATurn(t, s, slots) })
 		t.Run("Wait_ends", func(t *testing.T) { waitEnds(t, s, slots) })
+		t.Run("turns", func(t *testing.T) { turns(t, s, slots) })
 		t.Run("ctx_ends", func(t *testing.T) { ctxEndsTheWait(t, s, slots) })
 	})
 	t.Run("RetryAfter_is_of_the_first_to_expire", func(t *testing.T) {
@@ -166,7 +167,7 @@ func waitEnds(t *testing.T, s store, slots int) {
 func leftNothing(t *testing.T, s store, holder granted) {
 	t.Helper()
 	s.released(t, "R7", holder.Hold)
-	s.hold(t, "R7", leases.Claim{Name: holder.Name, Slots: holder.Slots, Owner: "next", TTL: long})
+	s.becomesFree(t, "R7", holder.Name, holder.Slots)
 }
 
 func ctxEndsTheWait(t *testing.T, s store, slots int) {

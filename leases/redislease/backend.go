@@ -3,9 +3,6 @@ package redislease
 import (
 	"context"
 	"crypto/rand"
-	"fmt"
-	"strconv"
-	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,9 +19,9 @@ type Backend struct {
 	timeout time.Duration
 	err     error // of New's arguments
 
-	process string // with calls, names each release
-	calls   atomic.Uint64
+	process string // names this backend among those of all processes
 
+	queue   queue
 	watched subscription.Set
 }
 
@@ -39,6 +36,7 @@ func New(c redis.UniversalClient, opts ...Option) *Backend {
 		}
 	}
 	b.err = b.check()
+	b.queue.init(c, b.timeout)
 	return b
 }
 
@@ -46,29 +44,39 @@ const (
 	// fenceKept is how long a fence stays after its hold.
 	fenceKept = 7 * 24 * time.Hour
 
-	// neverExpires is the answer to an acquire when the lease is held by a key
-	// that somebody has made persistent.
-	neverExpires = -1 << 53
+	// unknown is the answer to an acquire that can't tell when to try again:
+	// others are in line for what is free, or the lease is held by a key that
+	// somebody has made persistent.
+	unknown = -1 << 53
 )
 
 // Acquire implements leases.Backend.
 func (b *Backend) Acquire(ctx context.Context, c leases.Claim) (leases.Grant, error) {
+	return b.acquire(ctx, c)
+}
+
+// acquire makes one attempt; place is nothing, or a ticket and whether it
+// waits again.
+func (b *Backend) acquire(ctx context.Context, c leases.Claim, place ...any) (leases.Grant, error) {
 	c, err := c.Check()
 	if err != nil {
 		return leases.Grant{}, err
 	}
 	key := b.key(c.Name)
-	script, args := acquireLease, []any{c.Owner, c.TTL.Milliseconds(), (c.TTL + fenceKept).Milliseconds()}
+	script := acquireLease
 	if c.Slots > 0 {
-		script, args = acquireSemaphore, append(args, c.Slots)
+		script = acquireSemaphore
 	}
-	n, err := b.run(ctx, script, []string{key, fenceKey(key)}, args)
+	// Ten words at most without a place: of a client that has yet to log in
+	// Redis reads no more, and then says NOAUTH.
+	args := append([]any{c.Owner, c.TTL.Milliseconds(), (c.TTL + fenceKept).Milliseconds(), c.Slots}, place...)
+	n, err := b.run(ctx, script, []string{key, fenceKey(key), lineKey(key)}, args)
 	switch {
 	case err != nil:
 		return leases.Grant{}, err
 	case n == 0:
 		return leases.Grant{}, c.KindError()
-	case n == neverExpires:
+	case n == unknown:
 		return leases.Grant{}, nil
 	case n < 0:
 		return leases.Grant{RetryAfter: time.Duration(-n) * time.Millisecond}, nil
@@ -103,44 +111,21 @@ func (b *Backend) Release(ctx context.Context, h leases.Hold) (bool, error) {
 		script = releaseSemaphore
 	}
 	key := b.key(h.Name)
-	call := b.process + strconv.FormatUint(b.calls.Add(1), 36)
 	// No answer is looked at later than b.timeout after the call began.
 	kept := (b.timeout + time.Millisecond).Milliseconds()
-	n, err := b.run(ctx, script, []string{key, releasedKey(key, call)}, []any{h.Owner, h.Fence, kept})
+	n, err := b.run(ctx, script, []string{key, releasedKey(key, b.process), lineKey(key)}, []any{h.Owner, h.Fence, kept, &again{}})
 	return n == 1, err
 }
 
-// run runs a script, by its digest if the server knows it. The client does not
-// stop a read when ctx ends, so it is left behind then.
-func (b *Backend) run(caller context.Context, s *redis.Script, keys []string, args []any) (int64, error) {
-	if b.err != nil {
-		return 0, b.err
+// again is the argument that tells a script whether the client sends it again,
+// because it got no reply: the client asks for its text each time.
+type again struct{ sent bool }
+
+// MarshalBinary implements encoding.BinaryMarshaler.
+func (a *again) MarshalBinary() ([]byte, error) {
+	if a.sent {
+		return []byte{'1'}, nil
 	}
-	ctx, cancel := context.WithTimeout(caller, b.timeout)
-	defer cancel()
-	type answer struct {
-		n   int64
-		err error
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		n, err := s.Run(ctx, b.client, keys, args...).Int64()
-		answered <- answer{n, err}
-	}()
-	var a answer
-	select {
-	case a = <-answered:
-	case <-ctx.Done():
-		a.err = ctx.Err()
-	}
-	if a.err == nil {
-		return a.n, nil
-	}
-	switch {
-	case caller.Err() != nil:
-		a.err = caller.Err()
-	case ctx.Err() != nil:
-		a.err = fmt.Errorf("no answer for %v", b.timeout)
-	}
-	return 0, fmt.Errorf("redis: %w", a.err)
+	a.sent = true
+	return []byte{'0'}, nil
 }

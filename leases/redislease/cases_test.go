@@ -260,7 +260,7 @@ func TestR11_New(t *testing.T) {
 		_, acquire := b.Acquire(t.Context(), claim("x", 0, "a"))
 		_, refresh := b.Refresh(t.Context(), leases.Hold{Name: "x", Owner: "a"}, time.Second)
 		_, release := b.Release(t.Context(), leases.Hold{Name: "x", Owner: "a"})
-		_, watch := b.Watch(t.Context(), "x", func() {})
+		_, watch := b.WatchTurn(t.Context(), "x", "ticket", func() {})
 		for _, err := range []error{acquire, refresh, release, watch} {
 			require.ErrorIs(t, err, leases.ErrInvalid)
 			require.ErrorContains(t, err, want)

@@ -98,9 +98,10 @@ func TestCase20_Cluster(t *testing.T) {
 		here := redislease.New(c)
 		for _, name := range oddNames {
 			cl := claim(name, 0, "a")
-			woken := watch(t, here, name)
-			released(t, b, hold(cl, acquire(t, b, cl)), true)
-			await(t, woken, "the wake-up")
+			h := hold(cl, acquire(t, b, cl))
+			called := inLine(t, here, cl, "ticket")
+			released(t, b, h, true)
+			await(t, called, "the turn")
 		}
 	})
 }

@@ -3,7 +3,8 @@
 //
 //	leases.Configure(redislease.New(redis.NewClient(&redis.Options{Addr: "127.0.0.1:6379"})))
 //
-// Each operation is one script and one round trip. The clock is the server's.
+// Each operation is one script and one round trip, which operations of the same
+// moment share. The clock is the server's.
 //
 // # Keys
 //
@@ -12,26 +13,41 @@
 //
 //   - sm:{n} has the live holds, a string for a lease and a sorted set for a
 //     semaphore, and expires with the last of them.
+//
 //   - sm:{n}:fence has the latest fence and expires a week after the hold. R5
 //     does not need it, as the server's clock has gone on by then.
-//   - sm:{n}:released:c is left by the release c for as long as its caller may
-//     wait for the answer (Timeout): the client sends a command again when the
-//     reply was lost, and both get the same answer. It takes about 200 bytes.
+//
+//   - sm:{n}:released:p is left by a release of the process p for as long as
+//     its caller may wait for the answer (Timeout): the client sends a command
+//     again when the reply was lost, and both get the same answer.
+//
+//   - sm:{n}:line has a ticket for each process that waits, and expires a
+//     minute after the last attempt of a waiter.
+//
+// # Waiting
+//
+// Processes that wait for a name are served in the order in which they came,
+// and within a process its waiters are. Who comes new does not go first.
+// A release makes it the turn of the first in line, and publishes that on
+// sm:{n}:line:ticket; a process subscribes to the tickets it waits with, on
+// one connection for all. A turn that is not taken for 100 ms is over; a
+// process that died is passed over at once, on a Cluster after its turn.
+//
+// A process that can't subscribe does not stand in line: it asks again after
+// its back-off, and is served when nobody is.
 //
 // # What the server must allow
 //
 // The scripts are called by EVALSHA, and by EVAL where the server does not know
 // them. They use GET, SET, DEL, EXISTS, PTTL, PEXPIRE, TYPE, TIME, ZADD, ZREM,
-// ZMSCORE, ZCOUNT, ZRANGEBYSCORE and PUBLISH. As an ACL:
+// ZSCORE, ZMSCORE, ZCOUNT, ZRANGEBYSCORE, ZREMRANGEBYSCORE and PUBLISH.
+// As an ACL:
 //
 //	~sm:* &sm:* +evalsha +eval +get +set +del +exists +pttl +pexpire +type +time
-//	+zadd +zrem +zmscore +zcount +zrangebyscore +publish +subscribe +unsubscribe +ping
+//	+zadd +zrem +zscore +zmscore +zcount +zrangebyscore +zremrangebyscore
+//	+publish +subscribe +unsubscribe +ping
 //
 // and what the client itself needs, such as CLUSTER SLOTS on a Cluster.
-//
-// A release is published on sm:{n}:free. While somebody waits, a process
-// subscribes to the names it waits for, on one connection for all. Without
-// PUBLISH or SUBSCRIBE waiting works by its back-off.
 //
 // # What is not promised
 //

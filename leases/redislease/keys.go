@@ -12,6 +12,7 @@ func (b *Backend) key(name string) string {
 	return b.prefix + "{" + escaper.Replace(name) + "}"
 }
 
-func fenceKey(key string) string          { return key + ":fence" }
-func releasedKey(key, call string) string { return key + ":released:" + call }
-func freeChannel(key string) string       { return key + ":free" } // as in the release scripts
+func fenceKey(key string) string             { return key + ":fence" }
+func releasedKey(key, process string) string { return key + ":released:" + process }
+func lineKey(key string) string              { return key + ":line" }
+func turnChannel(key, ticket string) string  { return lineKey(key) + ":" + ticket } // as in line.lua

@@ -41,7 +41,7 @@ func FuzzCase20_Keys(f *testing.F) {
 		}
 		keys := func(name string) []string {
 			k := b.key(name)
-			return []string{k, fenceKey(k), releasedKey(k, "call"), freeChannel(k)}
+			return []string{k, fenceKey(k), releasedKey(k, "process"), lineKey(k), turnChannel(k, "ticket")}
 		}
 		seen := make(map[string]bool)
 		for _, k := range keys(one) {

@@ -7,6 +7,8 @@ import (
 )
 
 var (
+	//go:embed lua/line.lua
+	lineLua string
 	//go:embed lua/fence.lua
 	fenceLua string
 	//go:embed lua/acquire_lease.lua
@@ -21,11 +23,14 @@ var (
 	refreshSemaphoreLua string
 	//go:embed lua/release_semaphore.lua
 	releaseSemaphoreLua string
+	//go:embed lua/leave_line.lua
+	leaveLineLua string
 
-	acquireLease     = redis.NewScript(fenceLua + acquireLeaseLua)
+	acquireLease     = redis.NewScript(lineLua + fenceLua + acquireLeaseLua)
 	refreshLease     = redis.NewScript(refreshLeaseLua)
-	releaseLease     = redis.NewScript(releaseLeaseLua)
-	acquireSemaphore = redis.NewScript(fenceLua + acquireSemaphoreLua)
+	releaseLease     = redis.NewScript(lineLua + releaseLeaseLua)
+	acquireSemaphore = redis.NewScript(lineLua + fenceLua + acquireSemaphoreLua)
 	refreshSemaphore = redis.NewScript(refreshSemaphoreLua)
-	releaseSemaphore = redis.NewScript(releaseSemaphoreLua)
+	releaseSemaphore = redis.NewScript(lineLua + releaseSemaphoreLua)
+	leaveLine        = redis.NewScript(lineLua + leaveLineLua)
 )

@@ -2,26 +2,12 @@ package redislease
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/simple-module/core/internal/subscription"
 )
-
-// Watch implements leases.Waker: releases are heard of by SUBSCRIBE, on one
-// connection for all names.
-func (b *Backend) Watch(ctx context.Context, name string, wake func()) (stop func(), err error) {
-	if b.err != nil {
-		return nil, b.err
-	}
-	stop, err = b.watched.Watch(ctx, freeChannel(b.key(name)), wake)
-	if err != nil {
-		return nil, fmt.Errorf("redis: subscribe: %w", err)
-	}
-	return stop, nil
-}
 
 // listen has the connection. The client makes it anew when it breaks, and then
 // subscribes again, of which the waiters hear like the first time.

@@ -2,7 +2,6 @@ package redislease_test
 
 import (
 	"context"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -23,35 +22,26 @@ func await(t *testing.T, c <-chan struct{}, what string) {
 	}
 }
 
-// watch gives the wake-ups of a name.
-func watch(t *testing.T, b *redislease.Backend, name string) <-chan struct{} {
+// inLine has the ticket wait behind the holder of cl, and gives its turns.
+func inLine(t *testing.T, b *redislease.Backend, cl leases.Claim, ticket string) <-chan struct{} {
 	t.Helper()
-	woken := make(chan struct{}, 100)
-	stop, err := b.Watch(t.Context(), name, func() { woken <- struct{}{} })
+	called := make(chan struct{}, 100)
+	stop, err := b.WatchTurn(t.Context(), cl.Name, ticket, func() { called <- struct{}{} })
 	require.NoError(t, err)
 	t.Cleanup(stop)
-	for len(woken) > 0 { // by the confirmation
-		<-woken
+	for len(called) > 0 { // by the confirmation
+		<-called
 	}
-	return woken
+	waits(t, b, cl, ticket)
+	return called
 }
 
-// TestR7_HearsOfReleasesElsewhere: each kind of release on another connection
-// wakes the name's waiters.
-func TestR7_HearsOfReleasesElsewhere(t *testing.T) {
-	c := teststore.Redis(t)
-	here, elsewhere := redislease.New(c), redislease.New(c)
-	for kind, slots := range kinds {
-		cl := claim(kind+"{}", slots, "a")
-		woken := watch(t, here, cl.Name)
-		for range 3 {
-			g := acquire(t, elsewhere, cl)
-			ok, err := elsewhere.Release(t.Context(), hold(cl, g))
-			require.NoError(t, err)
-			require.True(t, ok)
-			await(t, woken, "the wake-up")
-		}
-	}
+func waits(t *testing.T, b *redislease.Backend, cl leases.Claim, ticket string) {
+	t.Helper()
+	cl.Owner = "waiter"
+	g, err := b.AcquireInTurn(t.Context(), cl, ticket, false)
+	require.NoError(t, err)
+	require.False(t, g.Held)
 }
 
 // TestCase13_BrokenSubscription: the subscription's connection killed fifty
@@ -62,45 +52,26 @@ func TestCase13_BrokenSubscription(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + port})
 	defer c.Close()
 	here, elsewhere := redislease.New(c), redislease.New(c)
-	woken := watch(t, here, "x")
 	cl := claim("x", 0, "a")
+	g := acquire(t, elsewhere, cl)
+	called := inLine(t, here, cl, "ticket")
 	for range 50 {
 		n, err := c.Do(t.Context(), "CLIENT", "KILL", "TYPE", "pubsub").Int()
 		require.NoError(t, err)
 		require.LessOrEqual(t, n, 1, "one connection for all names")
-		await(t, woken, "the new subscription")
-		for len(woken) > 0 {
-			<-woken
+		await(t, called, "the new subscription")
+		for len(called) > 0 {
+			<-called
 		}
-		g := acquire(t, elsewhere, cl)
+		waits(t, here, cl, "ticket")
 		ok, err := elsewhere.Release(t.Context(), hold(cl, g))
 		require.NoError(t, err)
 		require.True(t, ok)
-		await(t, woken, "the release after it")
+		await(t, called, "the turn after it")
+		require.NoError(t, here.LeaveLine(t.Context(), cl.Name, "ticket"))
+		g = acquire(t, elsewhere, cl)
+		waits(t, here, cl, "ticket")
 	}
-}
-
-// TestWatchStops: who has stopped is not woken, and the other one is.
-func TestWatchStops(t *testing.T) {
-	b := redislease.New(teststore.Redis(t))
-	var stopped atomic.Bool
-	stop, err := b.Watch(t.Context(), "x", func() {
-		if stopped.Load() {
-			t.Error("woken after stop")
-		}
-	})
-	require.NoError(t, err)
-	first := watch(t, b, "x")
-	stop()
-	stop()
-	stopped.Store(true)
-	again := watch(t, b, "x")
-	cl := claim("x", 0, "a")
-	g := acquire(t, b, cl)
-	_, err = b.Release(t.Context(), hold(cl, g))
-	require.NoError(t, err)
-	await(t, first, "the wake-up")
-	await(t, again, "the wake-up")
 }
 
 // TestWatchUnreachable: an error in bounded time, also with ctx.
@@ -108,11 +79,11 @@ func TestWatchUnreachable(t *testing.T) {
 	c := redis.NewClient(&redis.Options{Addr: "127.0.0.1:" + freePort(t)})
 	defer c.Close()
 	b := redislease.New(c)
-	_, err := b.Watch(context.Background(), "x", func() {})
+	_, err := b.WatchTurn(context.Background(), "x", "ticket", func() {})
 	require.Error(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err = b.Watch(ctx, "x", func() {})
+	_, err = b.WatchTurn(ctx, "x", "ticket", func() {})
 	require.ErrorIs(t, err, context.Canceled)
 }
 
