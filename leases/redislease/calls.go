@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"runtime"
 	"slices"
 	"sync"
 	"time"
@@ -18,11 +19,11 @@ const (
 	// spares both sides most of the work for each.
 	lanes = 4
 
-	// largest is how many calls go together.
+	// largest is how many calls go together at most.
 	largest = 64
 
-	// patience is how long a call waits for a lane, which may hang: then it
-	// goes alone.
+	// patience is how long a call waits for the lanes, which may hang: then it
+	// goes with those that wait, besides them.
 	patience = 20 * time.Millisecond
 
 	// idleTime is how long a lane's goroutine waits for more before it ends. A
@@ -40,23 +41,29 @@ type call struct {
 	done chan struct{} // closed once there is an answer
 	n    int64
 	err  error
+
+	sent *roundTrip // guarded by queue
+}
+
+// roundTrip is one that calls share.
+type roundTrip struct {
+	cancel context.CancelFunc
+	stay   int // callers that wait for it; guarded by queue
 }
 
 // run runs a script, by its digest if the server knows it. The client does not
 // stop a read when ctx ends, so that the call is left behind then.
-func (b *Backend) run(caller context.Context, s *redis.Script, keys []string, args []any) (int64, error) {
+func (b *Backend) run(ctx context.Context, s *redis.Script, keys []string, args []any) (int64, error) {
 	if b.err != nil {
 		return 0, b.err
 	}
-	ctx, cancel := context.WithTimeout(caller, b.timeout)
-	defer cancel()
 	c := &call{ctx: ctx, script: s, keys: keys, args: args, done: make(chan struct{})}
-	var tired <-chan time.Time
-	if !b.queue.add(c) {
-		timer := time.NewTimer(patience)
-		defer timer.Stop()
-		tired = timer.C
+	wait := b.timeout
+	if sent := b.queue.add(c); !sent {
+		wait = min(wait, patience)
 	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
 	for {
 		var err error
 		select {
@@ -65,19 +72,22 @@ func (b *Backend) run(caller context.Context, s *redis.Script, keys []string, ar
 				return c.n, nil
 			}
 			err = c.err
-		case <-tired:
-			if b.queue.remove(c) {
-				go b.queue.sendAlone(c)
+		case <-timer.C:
+			if wait < b.timeout {
+				if b.queue.waits(c) {
+					go b.queue.send(b.queue.take())
+				}
+				timer.Reset(b.timeout - wait)
+				wait = b.timeout
+				continue
 			}
-			continue
+			err = fmt.Errorf("no answer for %v: %w", b.timeout, context.DeadlineExceeded)
+			b.queue.leave(c)
 		case <-ctx.Done():
-			err = ctx.Err()
+			b.queue.leave(c)
 		}
-		switch {
-		case caller.Err() != nil:
-			err = caller.Err()
-		case ctx.Err() != nil:
-			err = fmt.Errorf("no answer for %v", b.timeout)
+		if ctx.Err() != nil {
+			err = ctx.Err()
 		}
 		return 0, fmt.Errorf("redis: %w", err)
 	}
@@ -86,9 +96,10 @@ func (b *Backend) run(caller context.Context, s *redis.Script, keys []string, ar
 // queue has the calls that wait for a lane.
 type queue struct {
 	client  redis.UniversalClient
-	timeout time.Duration // of calls that go together
+	timeout time.Duration // of a round trip
 	lanes   int
-	idle    chan []*call // to a lane's goroutine that waits for more
+	largest int
+	idle    chan struct{} // wakes a lane's goroutine
 
 	mu      sync.Mutex
 	waiting []*call
@@ -96,70 +107,88 @@ type queue struct {
 }
 
 func (q *queue) init(c redis.UniversalClient, timeout time.Duration) {
-	q.client, q.timeout, q.lanes, q.idle = c, timeout, math.MaxInt, make(chan []*call)
-	// The calls to one node of a cluster don't wait for those to another.
-	if _, one := c.(*redis.Client); one {
-		q.lanes = lanes
+	q.client, q.timeout, q.idle = c, timeout, make(chan struct{})
+	q.lanes, q.largest = lanes, largest
+	if _, one := c.(*redis.Client); !one {
+		// The calls to one node of a cluster don't wait for those to another.
+		q.lanes, q.largest = math.MaxInt, 1
 	}
 }
 
 // add reports false when the call has to wait for a lane.
 func (q *queue) add(c *call) bool {
 	q.mu.Lock()
-	if q.taken == q.lanes {
-		q.waiting = append(q.waiting, c)
-		q.mu.Unlock()
-		return false
+	q.waiting = append(q.waiting, c)
+	free := q.taken < q.lanes
+	if free {
+		q.taken++
 	}
-	q.taken++
 	q.mu.Unlock()
-	batch := []*call{c}
-	select {
-	case q.idle <- batch:
-	default:
-		go q.lane(batch)
+	if free {
+		select {
+		case q.idle <- struct{}{}:
+		default:
+			go q.lane()
+		}
 	}
-	return true
+	return free
 }
 
-// remove reports false when the call does not wait any more.
-func (q *queue) remove(c *call) bool {
+// take returns the calls that go together next.
+func (q *queue) take() []*call {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	i := slices.Index(q.waiting, c)
-	if i < 0 {
-		return false
-	}
-	q.waiting = slices.Delete(q.waiting, i, i+1)
-	return true
-}
-
-// next returns the calls that a lane sends next. With none it is free.
-func (q *queue) next() []*call {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	n := min(len(q.waiting), largest)
-	if n == 0 {
-		q.taken--
-		return nil
-	}
+	n := min(len(q.waiting), q.largest)
 	batch := slices.Clone(q.waiting[:n])
 	q.waiting = slices.Delete(q.waiting, 0, n)
 	return batch
 }
 
-// lane sends batch, and then what has come meanwhile.
-func (q *queue) lane(batch []*call) {
+func (q *queue) waits(c *call) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return slices.Contains(q.waiting, c)
+}
+
+// leave is for a caller that waits no longer. A round trip that nobody waits
+// for need not be made.
+func (q *queue) leave(c *call) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if i := slices.Index(q.waiting, c); i >= 0 {
+		q.waiting = slices.Delete(q.waiting, i, i+1)
+	}
+	if c.sent != nil {
+		if c.sent.stay--; c.sent.stay == 0 {
+			c.sent.cancel()
+		}
+	}
+}
+
+// free reports that a lane has nothing to send.
+func (q *queue) free() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if len(q.waiting) > 0 {
+		return false
+	}
+	q.taken--
+	return true
+}
+
+// lane sends what waits until nothing does.
+func (q *queue) lane() {
 	idle := time.NewTimer(idleTime)
 	defer idle.Stop()
 	for {
-		q.send(batch)
-		if batch = q.next(); batch != nil {
+		runtime.Gosched() // goroutines that are about to call go along
+		q.send(q.take())
+		if !q.free() {
 			continue
 		}
 		idle.Reset(idleTime)
 		select {
-		case batch = <-q.idle:
+		case <-q.idle:
 		case <-idle.C:
 			return
 		}
@@ -168,12 +197,21 @@ func (q *queue) lane(batch []*call) {
 
 // send runs calls in one round trip.
 func (q *queue) send(batch []*call) {
-	if len(batch) == 1 {
+	switch len(batch) {
+	case 0:
+		return
+	case 1:
 		q.sendAlone(batch[0])
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), q.timeout)
 	defer cancel()
+	trip := &roundTrip{cancel, len(batch)}
+	q.mu.Lock()
+	for _, c := range batch {
+		c.sent = trip
+	}
+	q.mu.Unlock()
 	p := q.client.Pipeline()
 	answers := make([]*redis.Cmd, len(batch))
 	for i, c := range batch {
@@ -189,16 +227,21 @@ func (q *queue) send(batch []*call) {
 			continue
 		}
 		c.n, c.err = answers[i].Int64()
-		if refused := redis.Error(nil); errors.As(c.err, &refused) {
-			// Alone the client loads the script, or tries again, as the error says.
-			go q.sendAlone(c)
-			continue
+		refused := redis.Error(nil)
+		switch {
+		case redis.HasErrorPrefix(c.err, "NOSCRIPT"):
+			q.sendAlone(c) // the first loads it
+		case errors.As(c.err, &refused):
+			go q.sendAlone(c) // the client tries again if the error is worth it
+		default:
+			close(c.done)
 		}
-		close(c.done)
 	}
 }
 
 func (q *queue) sendAlone(c *call) {
-	c.n, c.err = c.script.Run(c.ctx, q.client, c.keys, c.args...).Int64()
+	ctx, cancel := context.WithTimeout(c.ctx, q.timeout)
+	defer cancel()
+	c.n, c.err = c.script.Run(ctx, q.client, c.keys, c.args...).Int64()
 	close(c.done)
 }

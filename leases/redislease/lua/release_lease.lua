@@ -10,8 +10,11 @@ if type(held) == 'table' and not string.find(held.err, 'WRONGTYPE', 1, true) the
     return held
 end
 if type(held) == 'string' then
-    local fence, owner = string.match(held, '^(%d+):(.+)$')
-    if owner == ARGV[1] and (ARGV[2] == '0' or fence == ARGV[2]) then
+    local mine = held == ARGV[2] .. ':' .. ARGV[1]
+    if ARGV[2] == '0' then
+        mine = string.match(held, '^%d+:(.+)$') == ARGV[1]
+    end
+    if mine then
         redis.call('DEL', KEYS[1])
         redis.call('SET', KEYS[2], '', 'PX', ARGV[3])
         call_next(KEYS[3])
