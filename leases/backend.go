@@ -63,8 +63,8 @@ type Waker interface {
 	// Watch calls wake, which does not block, soon after each release of name
 	// until stop is called. It returns once later releases will be heard, soon
 	// after ctx ends, and in bounded time; what it watches does not end with
-	// ctx. After an error the waiter relies on its back-off. stop does not
-	// block.
+	// ctx. After an error the waiters rely on their back-off, and it is called
+	// again. stop does not block.
 	Watch(ctx context.Context, name string, wake func()) (stop func(), err error)
 }
 

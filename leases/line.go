@@ -28,13 +28,14 @@ type line struct {
 	waiters list.List // of *waiter; guarded by lines
 
 	// The asker's, which passes them on with its place.
-	next      time.Time     // when to ask; zero: at once
-	pause     time.Duration // the back-off after that
-	stopWatch func()        // nil while nobody listens for releases
-	inStore   bool          // the ticket may stand in the store's line
+	next     time.Time          // when to ask; zero: at once
+	pause    time.Duration      // the back-off after that
+	endWatch context.CancelFunc // nil while nobody listens for releases
+	inStore  bool               // the ticket may stand in the store's line
 
-	ticket string      // for a Sequencer
-	called atomic.Bool // the store calls the ticket when its turn comes
+	ticket  string      // for a Sequencer
+	watched atomic.Bool // releases, or the ticket's turns, are heard of
+	called  atomic.Bool // the store calls the ticket when its turn comes
 }
 
 // lines has the lines that have waiters, by place.
@@ -111,8 +112,8 @@ func (w *waiter) leave() {
 
 // remove is called with lines locked, when the last waiter has left.
 func (l *line) remove() {
-	if l.stopWatch != nil {
-		l.stopWatch()
+	if l.endWatch != nil {
+		l.endWatch()
 	}
 	if l.inStore {
 		go leaveLine(l.backend.(Sequencer), l.name, l.ticket)
@@ -161,29 +162,57 @@ func wakeLines(b Backend, name string) {
 }
 
 // watch makes releases in other processes wake the line, if the backend hears
-// of them. Only the asker calls it. An error leaves the line to its back-off.
-func (l *line) watch(ctx context.Context) {
-	if l.stopWatch != nil {
-		return
+// of them, and reports whether that has begun now. Only the asker calls it.
+func (l *line) watch() bool {
+	if l.endWatch != nil {
+		return false
 	}
-	wake := func() {
-		lines.Lock()
-		defer lines.Unlock()
-		if front := l.waiters.Front(); front != nil {
-			front.Value.(*waiter).wake()
-		}
-	}
-	var err error
+	var begin func(ctx context.Context) (stop func(), err error)
 	switch b := l.backend.(type) {
 	case Sequencer:
-		l.stopWatch, err = b.WatchTurn(ctx, l.name, l.ticket, wake)
+		begin = func(ctx context.Context) (func(), error) { return b.WatchTurn(ctx, l.name, l.ticket, l.wake) }
 	case Waker:
-		l.stopWatch, err = b.Watch(ctx, l.name, wake)
+		begin = func(ctx context.Context) (func(), error) { return b.Watch(ctx, l.name, l.wake) }
 	default:
-		return
+		return false
 	}
-	if err == nil {
-		l.next = time.Time{} // a release may have come before
+	ctx, cancel := context.WithCancel(context.Background())
+	l.endWatch = cancel
+	go l.keepWatch(ctx, begin)
+	return true
+}
+
+// keepWatch begins to watch, again after errors: until then the line relies on
+// its back-off. ctx ends with the line.
+func (l *line) keepWatch(ctx context.Context, begin func(context.Context) (func(), error)) {
+	for pause := firstWatch; ; pause = min(2*pause, lastWatch) {
+		stop, err := begin(ctx)
+		if err == nil {
+			context.AfterFunc(ctx, stop)
+			l.watched.Store(true)
+			l.wake() // a release may have come before
+			return
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// The pauses between attempts to watch.
+const (
+	firstWatch = 100 * time.Millisecond
+	lastWatch  = 10 * time.Second
+)
+
+// wake makes the asker ask.
+func (l *line) wake() {
+	lines.Lock()
+	defer lines.Unlock()
+	if front := l.waiters.Front(); front != nil {
+		front.Value.(*waiter).wake()
 	}
 }
 
@@ -191,7 +220,7 @@ func (l *line) watch(ctx context.Context) {
 // the store's line.
 func (l *line) Acquire(ctx context.Context, c Claim) (Grant, error) {
 	b, ok := l.backend.(Sequencer)
-	if !ok || l.stopWatch == nil {
+	if !ok || !l.watched.Load() {
 		return l.backend.Acquire(ctx, c)
 	}
 	lines.Lock()

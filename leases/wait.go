@@ -26,7 +26,10 @@ func (h *Handle) wait(ctx context.Context, w *waiter, busy *NotAcquiredError, un
 		return nil, ended(ctx, busy)
 	}
 	l := w.line
-	l.watch(ctx)
+	if l.watch() {
+		// It asks again when it hears of releases, or after a moment.
+		l.next = time.Now().Add(firstPause)
+	}
 	timer := time.NewTimer(time.Until(l.next))
 	defer timer.Stop()
 	for {
