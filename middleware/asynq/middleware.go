@@ -21,11 +21,16 @@
 //
 // # Busy tasks
 //
-// A task whose key is busy waits in place for a moment (Wait, MaxWaiting) and
+// A task whose key is busy waits in place for a while (Wait, MaxWaiting) and
 // then goes back into the queue: to the retry set, which [Configure] keeps
-// from counting it as a failure. asynq keeps that set's times in whole seconds
-// and looks at it every DelayedTaskCheckInterval, so a task may come back up
-// to a second sooner, or an interval later, than its delay. An ErrorHandler
+// from counting it as a failure. Its delay is about the time until its turn, by
+// what the tasks in front of it are likely to take; 30 s or so at most. asynq
+// keeps that set's times in whole seconds and looks at it every
+// DelayedTaskCheckInterval, so a task may come back up to a second sooner, or an
+// interval later. Where tasks of one key take less than that second, let as many
+// wait as the server has workers: MaxWaiting(cfg.Concurrency) and a Wait of some
+// seconds run two hundred tasks of 20 ms in little more than their four seconds,
+// without a reschedule, and the defaults in about a minute. An ErrorHandler
 // sees busy tasks too: [IsBusy] tells. Without Configure all this works as
 // well, but each time counts as a failed attempt with asynq's usual delay.
 //

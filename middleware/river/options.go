@@ -32,15 +32,16 @@ type Option = taskguard.Option
 func OnBusy(b Busy) Option { return taskguard.OnBusy(b) }
 
 // Wait makes a busy job wait in place for at most d before OnBusy; 0 is not at
-// all. It keeps a worker busy meanwhile, and the job's timeout has not begun;
-// keep it well below River's RescueStuckJobsAfter. The default is 200 ms, or 0
-// where OnBusy is Skip or Fail; with these an inner middleware of several does
-// not wait.
+// all, and less is leases.ErrInvalid. It keeps a worker busy meanwhile, so that
+// a job whose turn is not likely to come in twice that time does not wait. The
+// job's timeout has not begun; keep Wait well below River's RescueStuckJobsAfter.
+// The default is 1 s, or 0 where OnBusy is Skip or Fail; with these an inner
+// middleware of several does not wait.
 func Wait(d time.Duration) Option { return taskguard.Wait(d) }
 
 // MaxWaiting is how many jobs of a key wait in place at the same time in this
 // process; further ones go on to OnBusy at once. The default is the number of
-// slots, 1 for a lease; 0 is none.
+// slots, 1 for a lease; 0 is none, and less is leases.ErrInvalid.
 func MaxWaiting(n int) Option { return taskguard.MaxWaiting(n) }
 
 // KeepAlive refreshes the hold, at a third of the TTL, while the job runs.

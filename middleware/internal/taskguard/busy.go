@@ -3,7 +3,6 @@ package taskguard
 import (
 	"context"
 	"fmt"
-	"math/rand/v2"
 	"time"
 
 	"github.com/simple-module/core/leases"
@@ -38,20 +37,5 @@ func (g *Guard) whenBusy(ctx context.Context, busy *leases.NotAcquiredError) err
 	case Fail:
 		return &failError{busy}
 	}
-	return &RescheduleError{Delay: delay(busy.RetryAfter), Busy: busy, guard: g}
-}
-
-const (
-	usualDelay = time.Second
-	leastDelay = 50 * time.Millisecond
-)
-
-// delay is the holder's remaining time, or a jittered second if that is
-// shorter: most holders release long before their TTL.
-func delay(remaining time.Duration) time.Duration {
-	d := usualDelay/2 + rand.N(usualDelay)
-	if remaining > 0 {
-		d = min(d, remaining)
-	}
-	return max(d, leastDelay)
+	return &RescheduleError{Delay: roomOf(g.backend(), busy.Name).turn(max(g.slots, 1), busy.RetryAfter), Busy: busy, guard: g}
 }

@@ -20,9 +20,10 @@ const (
 	Fail
 )
 
-// DefaultWait is how long a task waits in place before it is rescheduled. To be
-// skipped or to fail it does not wait by default.
-const DefaultWait = 200 * time.Millisecond
+// DefaultWait is how long a task waits in place before it is rescheduled, which
+// takes the queues about as long. To be skipped or to fail it does not wait by
+// default.
+const DefaultWait = time.Second
 
 // Option changes a Guard from its defaults.
 type Option func(*config)
@@ -78,7 +79,8 @@ func OnBusy(b Busy) Option {
 }
 
 // Wait is how long a task waits in place, at most half of the time until its
-// deadline; 0: not at all. Inside another guard a task that is to be skipped or
+// deadline; 0: not at all. One whose turn is not likely to come in twice that
+// time does not wait. Inside another guard a task that is to be skipped or
 // to fail does not wait.
 func Wait(d time.Duration) Option {
 	return func(c *config) {

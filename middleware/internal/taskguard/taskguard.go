@@ -167,7 +167,10 @@ func (g *Guard) work(ctx context.Context, t Task, work func(context.Context) err
 		}
 		h.Detach()
 	}()
+	began := time.Now()
 	err = work(ctx)
+	h, _ := leases.FromContext(ctx)
+	ran(g.backend(), h.Name(), time.Since(began))
 	return err
 }
 

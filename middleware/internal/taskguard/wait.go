@@ -3,8 +3,6 @@ package taskguard
 import (
 	"context"
 	"errors"
-	"reflect"
-	"sync"
 	"time"
 
 	"github.com/simple-module/core/leases"
@@ -24,7 +22,11 @@ func (g *Guard) wait(ctx context.Context, name string, t Task, busy *leases.NotA
 	if d <= 0 {
 		return busy
 	}
-	leave, ok := enterRoom(g.backend(), name, g.config.maxWaiting)
+	r := roomOf(g.backend(), name)
+	if r.expected(max(g.slots, 1)) > 2*d {
+		return busy // in vain
+	}
+	leave, ok := r.enter(g.config.maxWaiting)
 	if !ok {
 		return busy
 	}
@@ -41,13 +43,16 @@ func (g *Guard) waitOut(ctx context.Context, name string, t Task, guarded func(c
 	for {
 		begun := false
 		err := g.handle(name, t).Do(ctx, func(ctx context.Context) error {
-			begun = ctx.Err() == nil // a hold that is over already begins nothing
+			if ctx.Err() != nil { // a hold that is over already begins nothing
+				return context.Cause(ctx)
+			}
+			begun = true
 			return guarded(ctx)
 		})
 		if begun || ctx.Err() != nil || errors.Is(err, leases.ErrInvalid) || errors.Is(err, leases.ErrKind) {
 			return err
 		}
-		again := delay(0)
+		again := jittered(usualDelay)
 		g.config.logger().WarnContext(ctx, "task waits on for its lease after an error of the store", "name", name, "again_after", again, "error", err)
 		select {
 		case <-time.After(again):
@@ -55,38 +60,4 @@ func (g *Guard) waitOut(ctx context.Context, name string, t Task, guarded func(c
 			return err
 		}
 	}
-}
-
-// rooms counts the tasks of this process that wait in place for each name, so
-// that one busy name does not fill every worker.
-var rooms = struct {
-	sync.Mutex
-	waiting map[room]int
-}{waiting: make(map[room]int)}
-
-type room struct {
-	backend leases.Backend // nil for one that can't be compared
-	name    string
-}
-
-// enterRoom reports false when most tasks wait already. leave may be called
-// more than once.
-func enterRoom(b leases.Backend, name string, most int) (leave func(), ok bool) {
-	at := room{name: name}
-	if reflect.ValueOf(b).Comparable() {
-		at.backend = b
-	}
-	rooms.Lock()
-	defer rooms.Unlock()
-	if rooms.waiting[at] >= most {
-		return nil, false
-	}
-	rooms.waiting[at]++
-	return sync.OnceFunc(func() {
-		rooms.Lock()
-		defer rooms.Unlock()
-		if rooms.waiting[at]--; rooms.waiting[at] == 0 {
-			delete(rooms.waiting, at)
-		}
-	}), true
 }

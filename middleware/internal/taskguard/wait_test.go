@@ -177,3 +177,71 @@ func TestWaitIsHalfOfTheTimeLeft(t *testing.T) {
 		}
 	})
 }
+
+// overtaken is a backend on which another attempt of the same process acquires
+// the name right after the first grant of it.
+type overtaken struct {
+	leases.Backend
+	name string
+	by   *leases.Handle
+}
+
+func (b *overtaken) Acquire(ctx context.Context, c leases.Claim) (leases.Grant, error) {
+	g, err := b.Backend.Acquire(ctx, c)
+	if by := b.by; by != nil && g.Held && c.Name == b.name {
+		b.by = nil
+		return g, errors.Join(err, by.Acquire(ctx))
+	}
+	return g, err
+}
+
+// TestLastAttemptWhoseHoldIsOverRunsOnce: a hold that is over before the work begins begins
+// nothing, and the name is waited for again.
+func TestLastAttemptWhoseHoldIsOverRunsOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &overtaken{Backend: leases.NewInProcess(), name: "inner"}
+		b.by = leases.Lease("inner", time.Minute, leases.On(b), leases.Owner("a"))
+		_, err := b.Backend.Acquire(t.Context(), leases.Claim{Name: "inner", Owner: "b", TTL: time.Second})
+		require.NoError(t, err)
+		outer, inner := guardOn(b), guardOn(b)
+		runs := 0
+		err = outer.Run(t.Context(), Task{Key: "outer", Owner: "a", MustWait: true}, func(ctx context.Context) error {
+			return inner.Run(ctx, Task{Key: "inner", Owner: "a", MustWait: true}, func(context.Context) error {
+				runs++
+				return nil
+			})
+		})
+		require.NoError(t, err)
+		require.Equal(t, 1, runs)
+	})
+}
+
+// TestNoWaitInVain: a task whose turn can't come in time does not keep a worker
+// waiting for it.
+func TestNoWaitInVain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := leases.NewInProcess()
+		g := guardOn(b)
+		run := func(owner string, takes time.Duration) error {
+			return g.Run(t.Context(), Task{Key: "x", Owner: owner}, func(context.Context) error {
+				time.Sleep(takes)
+				return nil
+			})
+		}
+		busy := func(waits time.Duration) {
+			t.Helper()
+			began := time.Now()
+			var away *RescheduleError
+			require.ErrorAs(t, run("b", 0), &away)
+			require.Equal(t, waits, time.Since(began))
+		}
+		go run("a", time.Minute/2)
+		synctest.Wait()
+		busy(DefaultWait) // nothing is known yet
+		time.Sleep(time.Minute)
+		go run("a", time.Minute/2)
+		synctest.Wait()
+		busy(0)
+		time.Sleep(time.Minute)
+	})
+}
