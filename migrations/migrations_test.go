@@ -58,7 +58,7 @@ func TestUpDownStatus(t *testing.T) {
 		ctx := t.Context()
 		all, err := migrations.Status(ctx, db, dialect)
 		require.NoError(t, err)
-		require.Equal(t, []migrations.Migration{{Version: 1, Name: "sm_lease"}}, all)
+		require.Equal(t, []migrations.Migration{{Version: 1, Name: "sm_lease"}, {Version: 2, Name: "sm_lease_slots"}}, all)
 
 		require.NoError(t, migrations.Up(ctx, db, dialect))
 		require.NoError(t, migrations.Up(ctx, db, dialect), "a second time does nothing")
@@ -66,7 +66,9 @@ func TestUpDownStatus(t *testing.T) {
 		require.NoError(t, err)
 		all, err = migrations.Status(ctx, db, dialect)
 		require.NoError(t, err)
-		require.True(t, all[0].Applied)
+		for _, m := range all {
+			require.True(t, m.Applied, m.Name)
+		}
 
 		require.NoError(t, migrations.Down(ctx, db, dialect))
 		_, err = db.ExecContext(ctx, "SELECT * FROM sm_lease")

@@ -367,6 +367,11 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 	err = leases.Semaphore("x", 2, long, leases.On(b)).Acquire(ctxOf(t))
 	require.EqualError(t, err, `leases: acquire "x": postgres: relation "sm_lease" does not exist (run: make migrate, or migrations.Up)`)
 
+	old := newPool(t)
+	exec(t, old, "ALTER TABLE sm_lease DROP COLUMN slot_ends")
+	_, err = pglease.New(old).Acquire(ctxOf(t), claim("x", 0, "a", long))
+	require.EqualError(t, err, "postgres: the table sm_lease is of an older version (run: make migrate, or migrations.Up)")
+
 	for _, schema := range []string{"", "a\x00b", "\xff", string(make([]byte, 64))} {
 		b := pglease.New(pool, pglease.Schema(schema))
 		_, err := b.Acquire(ctxOf(t), claim("x", 0, "a", long))

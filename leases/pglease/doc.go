@@ -14,7 +14,8 @@
 // A name has one row of slot 0, which is its head: every grant gives it a new
 // fence. A lease is held in this row. A semaphore's holds are rows of slots 1 and
 // up, which later holds use again, so that a name has as many of them as were
-// ever held at once; a grant reads each. A released hold's expires_at is
+// ever held at once; a grant finds its row by index and reads few of them, unless
+// there are more of them than its slots. A released hold's expires_at is
 // -infinity. Rows are not deleted by normal work. One that was deleted by hand is
 // made again, and the fence still grows.
 //

@@ -14,6 +14,7 @@ const (
 	deadlockDetected     = "40P01"
 	lockNotAvailable     = "55P03"
 	undefinedTable       = "42P01"
+	undefinedColumn      = "42703"
 )
 
 func hasCode(err error, code string) bool {
@@ -29,6 +30,8 @@ func explain(err error) error {
 		return fmt.Errorf("postgres: %w", err)
 	case pg.Code == undefinedTable:
 		return &failure{`postgres: relation "sm_lease" does not exist (run: make migrate, or migrations.Up)`, err}
+	case pg.Code == undefinedColumn:
+		return &failure{"postgres: the table sm_lease is of an older version (run: make migrate, or migrations.Up)", err}
 	case pg.Code == lockNotAvailable:
 		return &failure{"postgres: the hold's row is locked by another transaction, most likely a Guard's: end that first", err}
 	}

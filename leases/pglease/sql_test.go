@@ -7,16 +7,13 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/simple-module/core/internal/teststore"
 	"github.com/simple-module/core/leases"
 )
 
 // TestCase06_ARefusedAttemptUsesNoTransactionID, and so writes no WAL.
 func TestCase06_ARefusedAttemptUsesNoTransactionID(t *testing.T) {
-	pool := teststore.Postgres(t)
+	pool := newTable(t)
 	ctx := t.Context()
-	_, err := pool.Exec(ctx, "CREATE TABLE sm_lease (name text, slot integer, holder text, fence bigint, expires_at timestamptz, PRIMARY KEY (name, slot))")
-	require.NoError(t, err)
 	b := New(pool)
 	for _, slots := range []int{0, 2} {
 		name := map[int]string{0: "lease", 2: "semaphore"}[slots]

@@ -75,7 +75,7 @@ func (b *Backend) Acquire(ctx context.Context, c leases.Claim) (leases.Grant, er
 	if err != nil {
 		return leases.Grant{}, err
 	}
-	if s.refuses(c) {
+	if s.otherKind || s.taken {
 		return s.refusal(c)
 	}
 	fence, err := b.grant(ctx, c)
@@ -92,23 +92,20 @@ func (b *Backend) Acquire(ctx context.Context, c leases.Claim) (leases.Grant, er
 	return s.refusal(c)
 }
 
-// state is what is live under a name.
+// state is what an attempt can learn without the write lock.
 type state struct {
-	otherKind, own, live int
-	remaining            int64 // microseconds until the first one expires
-}
-
-func (s state) refuses(c leases.Claim) bool {
-	return s.otherKind > 0 || s.own == 0 && s.live >= max(c.Slots, 1)
+	otherKind bool
+	taken     bool
+	remaining *int64 // microseconds until the first live hold expires; nil: none is live
 }
 
 func (s state) refusal(c leases.Claim) (leases.Grant, error) {
-	if s.otherKind > 0 {
+	if s.otherKind {
 		return leases.Grant{}, c.KindError()
 	}
-	left := time.Duration(s.remaining) * time.Microsecond
-	if s.live > 0 { // in its last millisecond none is left
-		left = max(left, time.Millisecond)
+	var left time.Duration
+	if s.remaining != nil { // in its last millisecond none is left
+		left = max(time.Duration(*s.remaining)*time.Microsecond, time.Millisecond)
 	}
 	return leases.Grant{RetryAfter: left}, nil
 }
@@ -116,7 +113,7 @@ func (s state) refusal(c leases.Claim) (leases.Grant, error) {
 func (b *Backend) state(ctx context.Context, c leases.Claim) (s state, err error) {
 	err = b.do(ctx, b.reading, func(conn *sql.Conn) error {
 		return conn.QueryRowContext(ctx, stateSQL, c.Name, c.Owner, c.Slots).
-			Scan(&s.otherKind, &s.own, &s.live, &s.remaining)
+			Scan(&s.otherKind, &s.taken, &s.remaining)
 	})
 	return s, err
 }

@@ -393,3 +393,47 @@ func TestNewWorksWithoutBusyTimeoutAndWAL(t *testing.T) {
 		require.NoError(t, <-errs)
 	}
 }
+
+// TestR13_RowsThatAreMissing, deleted by hand, leave room like ones that are
+// free; and more rows than the caller's slots are no obstacle.
+func TestR13_RowsThatAreMissing(t *testing.T) {
+	db, _ := open(t)
+	b := sqlitelease.New(db)
+	acquired := func(slots int, owner string) bool {
+		t.Helper()
+		g, err := b.Acquire(t.Context(), claim("x", owner, slots, time.Hour))
+		require.NoError(t, err)
+		return g.Held
+	}
+	change := func(query string) {
+		t.Helper()
+		_, err := db.Exec(query)
+		require.NoError(t, err)
+	}
+	for i := range 5 {
+		require.True(t, acquired(5, fmt.Sprint(i)))
+	}
+	require.False(t, acquired(5, "5"))
+	change("DELETE FROM sm_lease WHERE name = 'x' AND slot IN (2, 3)")
+	require.False(t, acquired(3, "5"))
+	require.True(t, acquired(5, "5"))
+	require.True(t, acquired(5, "6"))
+	require.False(t, acquired(5, "7"))
+	change("UPDATE sm_lease SET expires_at = 1 WHERE name = 'x' AND holder IN ('0', '4', '5')")
+	require.False(t, acquired(2, "8"))
+	require.True(t, acquired(3, "8"))
+	require.True(t, acquired(3, "8"), "R4")
+	require.False(t, acquired(3, "9"))
+	require.True(t, acquired(2, "8"), "R4")
+	require.True(t, acquired(5, "9"))
+	require.True(t, acquired(5, "10"))
+	require.False(t, acquired(5, "11"))
+}
+
+func TestErrorsSayThatTheTableIsOld(t *testing.T) {
+	db, _ := open(t)
+	_, err := db.Exec("DROP INDEX sm_lease_slot_ends")
+	require.NoError(t, err)
+	_, err = sqlitelease.New(db).Acquire(t.Context(), claim("x", "a", 2, time.Hour))
+	require.ErrorContains(t, err, "older version (run: make migrate")
+}

@@ -22,6 +22,8 @@ func explain(ctx context.Context, err error) error {
 		return nil
 	case strings.Contains(err.Error(), "no such table: sm_lease"):
 		return &failure{"sqlite: no such table: sm_lease (run: make migrate, or migrations.Up)", err}
+	case strings.Contains(err.Error(), "no such index: sm_lease"):
+		return &failure{"sqlite: the table sm_lease is of an older version (run: make migrate, or migrations.Up)", err}
 	}
 	cause := context.Cause(ctx)
 	if _, timedOut := cause.(*timeoutError); timedOut {

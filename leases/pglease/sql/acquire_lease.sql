@@ -14,20 +14,30 @@
 -- whether it may be had at once behind queue.sql (a row was locked, or somebody was
 -- faster), and the milliseconds until the first live hold ends.
 WITH
+clock AS MATERIALIZED (
+    SELECT clock_timestamp() AS now
+),
 state AS MATERIALIZED (
     SELECT
-        coalesce(max(fence), 0) AS fence,
-        max(fence) FILTER (WHERE slot = 0) AS head,
-        count(*) FILTER (WHERE slot > 0 AND live) > 0 AS other_kind,
-        count(*) FILTER (WHERE slot > 0 AND expires_at > '-infinity') AS unended,
-        count(*) FILTER (WHERE slot = 0 AND live AND holder <> $2::text) > 0 AS taken,
-        count(*) FILTER (WHERE slot = 0 AND live AND holder = $2::text) > 0 AS own,
-        min(expires_at) FILTER (WHERE live) AS first
-    FROM (
-        SELECT slot, holder, fence, expires_at, expires_at > clock_timestamp() AS live
-        FROM sm_lease
-        WHERE name = $1::text
-    ) AS seen
+        clock.now,
+        head.fence AS head,
+        coalesce(head.fence, (SELECT max(fence) FROM sm_lease WHERE name = $1::text), 0) AS fence,
+        coalesce(head.expires_at > clock.now AND head.holder <> $2::text, false) AS taken,
+        CASE WHEN head.expires_at > clock.now THEN head.expires_at END AS ends,
+        coalesce(
+            (
+                SELECT slot_ends
+                FROM sm_lease
+                WHERE name = $1::text AND slot_ends IS NOT NULL
+                ORDER BY slot_ends DESC
+                LIMIT 1
+            ),
+            '-infinity'
+        ) AS last_slot_ends
+    FROM clock LEFT JOIN sm_lease AS head ON head.name = $1::text AND head.slot = 0
+),
+free AS MATERIALIZED (
+    SELECT * FROM state WHERE NOT taken AND last_slot_ends <= now
 ),
 head AS MATERIALIZED (
     SELECT fence
@@ -35,8 +45,8 @@ head AS MATERIALIZED (
     WHERE
         name = $1::text
         AND slot = 0
-        AND (holder = $2::text OR expires_at <= clock_timestamp())
-        AND (SELECT NOT other_kind AND NOT taken FROM state)
+        AND (holder = $2::text OR expires_at <= (SELECT now FROM free))
+        AND EXISTS (SELECT FROM free)
     FOR UPDATE SKIP LOCKED
 ),
 lapsed AS MATERIALIZED (
@@ -44,10 +54,8 @@ lapsed AS MATERIALIZED (
     FROM sm_lease
     WHERE
         name = $1::text
-        AND slot > 0
-        AND expires_at > '-infinity'
-        AND expires_at <= clock_timestamp()
-        AND (SELECT unended > 0 AND NOT other_kind AND NOT taken FROM state)
+        AND slot_ends > '-infinity'
+        AND slot_ends <= (SELECT last_slot_ends FROM free)
     FOR UPDATE SKIP LOCKED
 ),
 granted AS (
@@ -56,14 +64,16 @@ granted AS (
         $1::text,
         0,
         $2::text,
-        greatest(state.fence + 1, floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
+        greatest(free.fence + 1, floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint),
         clock_timestamp() + $3::bigint * interval '1 millisecond'
-    FROM state
+    FROM free
     WHERE
-        NOT other_kind
-        AND NOT taken
-        AND (head IS NULL OR head = (SELECT fence FROM head))
-        AND unended = (SELECT count(*) FROM lapsed)
+        (head IS NULL OR head = (SELECT fence FROM head))
+        AND CASE
+            WHEN last_slot_ends = '-infinity' THEN true
+            ELSE (SELECT count(*) FROM lapsed)
+                = (SELECT count(*) FROM sm_lease WHERE name = $1::text AND slot_ends > '-infinity')
+        END
     ON CONFLICT (name, slot) DO UPDATE
     SET
         holder = excluded.holder,
@@ -74,9 +84,8 @@ granted AS (
 )
 SELECT
     granted.fence,
-    state.other_kind,
+    state.last_slot_ends > state.now AS other_kind,
     granted.fence IS NULL
-    AND NOT state.other_kind
-    AND NOT state.taken AS again,
-    coalesce(ceil(extract(epoch FROM state.first - clock_timestamp()) * 1000), 0)::bigint AS remaining
+    AND EXISTS (SELECT FROM free) AS again,
+    coalesce(ceil(extract(epoch FROM state.ends - clock_timestamp()) * 1000), 0)::bigint AS remaining
 FROM state LEFT JOIN granted ON true

@@ -6,7 +6,9 @@ SELECT
 FROM sm_lease
 WHERE
     name = $1::text
-    AND slot >= 0
+    AND slot = coalesce(
+        (SELECT slot FROM sm_lease WHERE name = $1::text AND slot_holder = $2::text AND fence = $3::bigint LIMIT 1), 0
+    )
     AND holder = $2::text
     AND fence = $3::bigint
     AND expires_at > clock_timestamp()

@@ -4,5 +4,11 @@
 -- $1 name, $2 owner, $3 fence
 SELECT
 FROM sm_lease
-WHERE name = $1::text AND slot >= 0 AND holder = $2::text AND fence = $3::bigint
+WHERE
+    name = $1::text
+    AND slot = coalesce(
+        (SELECT slot FROM sm_lease WHERE name = $1::text AND slot_holder = $2::text AND fence = $3::bigint LIMIT 1), 0
+    )
+    AND holder = $2::text
+    AND fence = $3::bigint
 FOR KEY SHARE

@@ -13,9 +13,12 @@ locked AS MATERIALIZED (
     FROM settings, sm_lease AS l
     WHERE
         l.name = $1::text
+        AND l.slot = CASE
+            WHEN $4::integer = 0 THEN 0
+            ELSE (SELECT slot FROM sm_lease WHERE name = $1::text AND slot_holder = $2::text LIMIT 1)
+        END
         AND l.holder = $2::text
         AND $3::bigint IN (0, l.fence)
-        AND (l.slot > 0) = ($4::integer > 0)
         AND l.expires_at > '-infinity'
     FOR NO KEY UPDATE OF l
 ),
@@ -24,6 +27,5 @@ live AS MATERIALIZED (
 )
 UPDATE sm_lease AS l
 SET expires_at = '-infinity'
-FROM live
-WHERE l.name = $1::text AND l.slot = live.slot
+WHERE l.name = $1::text AND l.slot = (SELECT slot FROM live)
 RETURNING NOT pg_try_advisory_xact_lock(hashtextextended('sm_lease ' || $1::text, 0))

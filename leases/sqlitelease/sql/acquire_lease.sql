@@ -15,17 +15,28 @@ SELECT
     0,
     ?2,
     max(
-        (SELECT coalesce(max(fence), 0) + 1 FROM sm_lease WHERE name = ?1),
+        1 + coalesce(
+            (SELECT fence FROM sm_lease WHERE name = ?1 AND slot = -1),
+            (SELECT max(fence) FROM sm_lease WHERE name = ?1 AND slot > 0),
+            0
+        ),
+        1 + coalesce((SELECT fence FROM sm_lease WHERE name = ?1 AND slot = 0), 0),
         now,
         min(?4, now + 999)
     ),
     now + ?3
 FROM clock
-WHERE NOT EXISTS (
-    SELECT 1
-    FROM sm_lease
-    WHERE name = ?1 AND slot >= 0 AND expires_at >= now AND NOT (slot = 0 AND holder = ?2)
-)
+WHERE
+    NOT EXISTS (
+        SELECT 1
+        FROM sm_lease INDEXED BY sm_lease_slot_ends
+        WHERE name = ?1 AND slot > 0 AND expires_at >= now
+    )
+    AND NOT EXISTS (
+        SELECT 1
+        FROM sm_lease
+        WHERE name = ?1 AND slot = 0 AND expires_at >= now AND holder <> ?2
+    )
 ON CONFLICT (name, slot) DO UPDATE
 SET holder = excluded.holder, fence = excluded.fence, expires_at = excluded.expires_at
 RETURNING fence

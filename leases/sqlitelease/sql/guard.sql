@@ -10,7 +10,14 @@ UPDATE sm_lease
 SET expires_at = expires_at
 WHERE
     name = ?1
-    AND slot >= 0
+    AND slot = coalesce(
+        (
+            SELECT slot
+            FROM clock, sm_lease INDEXED BY sm_lease_slot_holder
+            WHERE name = ?1 AND slot > 0 AND holder = ?2 AND expires_at >= now
+        ),
+        0
+    )
     AND holder = ?2
     AND fence = ?3
     AND expires_at >= (SELECT now FROM clock)

@@ -9,8 +9,14 @@ UPDATE sm_lease
 SET expires_at = 0
 WHERE
     name = ?1
-    AND slot >= 0
-    AND (slot > 0) = (?4 > 0)
+    AND slot = CASE
+        WHEN ?4 = 0 THEN 0
+        ELSE (
+            SELECT slot
+            FROM clock, sm_lease INDEXED BY sm_lease_slot_holder
+            WHERE name = ?1 AND slot > 0 AND holder = ?2 AND expires_at >= now
+        )
+    END
     AND holder = ?2
     AND ?3 IN (0, fence)
     AND expires_at >= (SELECT now FROM clock)
