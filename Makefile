@@ -1,6 +1,6 @@
 # Every target is listed by `make help` with the text behind its ##.
 .DEFAULT_GOAL := help
-.PHONY: help run test race lint fmt tidy migrate build clean
+.PHONY: help run test race bench lint fmt tidy migrate build clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -10,13 +10,18 @@ run: ## watch real downloads run through a queue, at most 4 at once from a host 
 
 test: ## run every test against real servers, started for it
 	scripts/with-servers go test -count=1 -timeout=15m ./...
+	cd bench && go test -count=1 ./...
 
 race: ## the same under the race detector
 	scripts/with-servers go test -race -count=1 -timeout=30m ./...
 
+bench: ## measure it beside its peers (about 15 minutes; see docs/performance.md)
+	@cd bench && ../scripts/with-servers go run .
+
 lint: ## gofmt, go vet, staticcheck
 	@unformatted=$$(gofmt -l .); if [ -n "$$unformatted" ]; then echo "gofmt: $$unformatted (run: make fmt)"; exit 1; fi
 	go vet ./...
+	cd bench && go vet ./...
 	go tool -modfile=tools/lint/go.mod staticcheck ./...
 
 fmt: ## format the code
@@ -25,6 +30,7 @@ fmt: ## format the code
 tidy: ## tidy the modules
 	go mod tidy
 	cd tools/lint && go mod tidy
+	cd bench && go mod tidy
 
 migrate: ## create or update the table sm_lease in SM_DATABASE_URL
 	@go run ./migrations/cmd/migrate
