@@ -179,7 +179,9 @@ func (o outcome) most(key string) (most int) {
 	return most
 }
 
-func tasks(n int, key string, takes time.Duration) []task { return slices.Repeat([]task{{key, takes}}, n) }
+func tasks(n int, key string, takes time.Duration) []task {
+	return slices.Repeat([]task{{key, takes}}, n)
+}
 
 func shuffle(t []task) { rand.Shuffle(len(t), func(i, j int) { t[i], t[j] = t[j], t[i] }) }
 
@@ -272,7 +274,7 @@ func hotHost(ctx context.Context, e *env) (rows []row, err error) {
 			if err != nil {
 				return nil, err
 			}
-			busy = append(busy, (n * takes / slots).Seconds()/with.last(hot).Seconds())
+			busy = append(busy, (n*takes/slots).Seconds()/with.last(hot).Seconds())
 			away = append(away, float64(with.reschedules)/n)
 			ratio = append(ratio, with.last(others).Seconds()/without.last(others).Seconds())
 			most = append(most, float64(with.most("hot")))
